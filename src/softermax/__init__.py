@@ -1,0 +1,33 @@
+"""Softermax: a softmax in base two, fixed point and one pass, from paper to silicon.
+
+>>> import softermax
+>>> softermax.SoftermaxSpec().compute([2.0, 1.0, 3.0])
+array([0.2890625, 0.140625 , 0.578125 ])
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from softermax.fixedpoint import QFormat
+from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec, get_spec
+
+if TYPE_CHECKING:
+    from softermax.nn import Softermax as Softermax
+
+__all__ = ["PRESETS", "DeferredSpec", "QFormat", "Softermax", "SoftermaxSpec", "get_spec"]
+
+try:
+    __version__ = version("softermax")
+except PackageNotFoundError:  # used from a source tree that is not installed
+    __version__ = "0"
+
+
+def __getattr__(name: str) -> Any:
+    # Softermax is a torch module: only who asks for it pays for importing torch.
+    if name == "Softermax":
+        from softermax.nn import Softermax
+
+        return Softermax
+    raise AttributeError(f"module 'softermax' has no attribute {name!r}")

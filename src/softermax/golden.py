@@ -1,0 +1,226 @@
+"""The integer model in NumPy: the judge of every other body.
+
+It computes the words of ``docs/arithmetic.md`` for any `SoftermaxSpec`, in 64-bit integers, in the
+order in which the hardware sees them: slice after slice, then the normalisation of the row.
+Everything else (PyTorch, kernels, RTL, netlists) is compared with it word by word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from softermax.fixedpoint import IntArray, saturate, shift_right
+from softermax.spec import SoftermaxSpec
+from softermax.tables import pow2_table, reciprocal_table
+
+BoolArray = NDArray[np.bool_]
+
+_BLOCK = 1 << 16
+"""Elements worked on at a time, so that intermediate words stay in the cache."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Every intermediate word of a row, as raw integers (a max: as the integer it is).
+
+    Leading axes are those of the input; then come slices and, where marked, a slice's lanes.
+    """
+
+    local_max: IntArray  # (..., slices)
+    running_max: IntArray  # (..., slices)
+    unnormed: IntArray  # (..., slices, lanes)
+    slice_sum: IntArray  # (..., slices), exact, in unnormed's fraction
+    slice_powsum: IntArray  # (..., slices), rounded to PowSum's fraction
+    renorm_shift: IntArray  # (..., slices), running_max less the one before
+    powsum: IntArray  # (..., slices), the running sum
+    leading_one: IntArray  # (...)
+    reciprocal: IntArray  # (...)
+    numerator_shift: IntArray  # (..., slices), the row's max less the slice's
+    numerator: IntArray  # (..., slices, lanes)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Output words of rows and what they stand for."""
+
+    words: IntArray
+    """(..., columns), raw."""
+    exponent: IntArray
+    """(...), A7: the probability is ``words * 2**-(fraction + exponent)``; zero for fixed output."""
+    spec: SoftermaxSpec
+    trace: Trace | None = None
+
+    @property
+    def value(self) -> NDArray[np.float64]:
+        """The probabilities."""
+        scale = np.exp2(-(self.exponent + self.spec.output.fraction).astype(np.float64))
+        return np.asarray(self.words * scale[..., None])
+
+
+def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -> IntArray:
+    """Float scores to raw input words (A1, with A9's factor): scaled, rounded, saturated.
+
+    The product is taken in the scores' own precision, single for anything narrower, so that
+    every body rounds the same number. Masked positions may hold anything; they become 0.
+    """
+    values = np.asarray(x)
+    if values.dtype.kind in "iu":
+        values = values.astype(np.float64)
+    if values.dtype.kind != "f":
+        raise TypeError(f"scores must be real numbers, got dtype {values.dtype}")
+    if values.dtype.itemsize < 4:
+        values = values.astype(np.float32)
+    if mask is not None:
+        values = np.where(_as_mask(mask, values.shape), values, values.dtype.type(0))
+    if not np.isfinite(values).all():
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        raise ValueError(
+            f"scores must be finite where they are not masked, got {values[at]} at {at}; "
+            "use mask= to leave an element out"
+        )
+    # Clipping first loses nothing and keeps the product of huge scores finite.
+    limit = 2.0 ** (spec.input.integer + 1)
+    scaled = np.clip(values, -limit, limit) * values.dtype.type(spec.input_scale)
+    rounded = {
+        "half-even": np.rint,
+        "half-up": lambda v: np.floor(v + v.dtype.type(0.5)),
+        "truncate": np.floor,
+    }[spec.input_rounding](scaled)
+    return saturate(rounded, spec.input).astype(np.int64)
+
+
+def softermax(
+    raw: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None, trace: bool = False
+) -> Output:
+    """Softermax of raw input words along the last axis.
+
+    ``mask`` is boolean, True where an element takes part, and broadcasts against ``raw``.
+    """
+    x = np.asarray(raw)
+    if x.dtype.kind not in "iu":
+        raise TypeError(f"raw words must be integers, got dtype {x.dtype}; golden.quantize makes them")
+    if x.ndim == 0:
+        raise ValueError("raw words need at least one dimension, got a scalar")
+    keep = _as_mask(mask, x.shape) if mask is not None else np.ones(x.shape, dtype=np.bool_)
+    x = np.where(keep, x, 0).astype(np.int64, copy=False)
+    if x.size and (x.min() < spec.input.low or x.max() > spec.input.high):
+        outside = int(x.min()) if x.min() < spec.input.low else int(x.max())
+        raise ValueError(
+            f"raw word {outside} does not fit the input word {spec.input}: "
+            f"allowed is {spec.input.low} to {spec.input.high}"
+        )
+    lead, columns = x.shape[:-1], x.shape[-1]
+    x, keep = x.reshape(-1, columns), keep.reshape(-1, columns)
+    rows = max(1, _BLOCK // max(columns, 1))
+    blocks = [
+        _block(x[start : start + rows], keep[start : start + rows], spec)
+        for start in range(0, max(len(x), 1), rows)
+    ]
+
+    def joined(parts: list[Any]) -> IntArray:
+        whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return np.asarray(whole.reshape(lead + whole.shape[1:]))
+
+    names = list(Trace.__dataclass_fields__) if trace else []
+    return Output(
+        joined([words for words, _, _ in blocks]),
+        joined([exponent for _, exponent, _ in blocks]),
+        spec,
+        Trace(**{name: joined([getattr(t, name) for _, _, t in blocks]) for name in names}) if trace else None,
+    )
+
+
+def int_max(x: ArrayLike, spec: SoftermaxSpec) -> IntArray:
+    """IntMax's first step (A2): a raw score up to an integer, saturated to the max's range."""
+    integer = shift_right(x, spec.input.fraction, spec.max_rounding)
+    return np.clip(integer, spec.max_low, spec.max_high)
+
+
+def power_of_two(x: ArrayLike, running_max: ArrayLike, spec: SoftermaxSpec) -> IntArray:
+    """Power of Two (A3): 2^(x - max) as an unnormed word."""
+    fraction_bits = spec.input.fraction
+    t = np.asarray(x, dtype=np.int64) - (np.asarray(running_max, dtype=np.int64) << fraction_bits)
+    lpw = pow2_table(spec)(t & ((1 << fraction_bits) - 1))
+    # Two bits beyond the word, nothing is left to round.
+    k = np.minimum(-(t >> fraction_bits), spec.unnormed.bits + 1)
+    return shift_right(lpw, k, spec.unnormed_rounding)
+
+
+def reciprocal(powsum: ArrayLike, spec: SoftermaxSpec) -> tuple[IntArray, IntArray]:
+    """Leading one's position and reciprocal of the mantissa (A5). A sum of 0 counts as 1 unit."""
+    d = np.maximum(np.asarray(powsum, dtype=np.int64), 1)
+    # frexp is exact: PowSum has at most 32 bits.
+    leading_one = np.frexp(d.astype(np.float64))[1].astype(np.int64) - 1
+    fraction_bits = spec.powsum.bits - 1
+    fraction = (d << (fraction_bits - leading_one)) & ((1 << fraction_bits) - 1)
+    return leading_one, reciprocal_table(spec)(fraction)
+
+
+def normalize(
+    numerator: ArrayLike, leading_one: ArrayLike, recip: ArrayLike, spec: SoftermaxSpec
+) -> IntArray:
+    """Renormalised numerator times reciprocal to the output word (A5, A7)."""
+    product = np.asarray(numerator, dtype=np.int64) * np.asarray(recip, dtype=np.int64)
+    shift: Any = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
+    if spec.output_mode == "fixed":
+        shift = shift + np.asarray(leading_one, dtype=np.int64) - spec.powsum.fraction
+    return np.minimum(shift_right(product, shift, spec.output_rounding), spec.output.high)
+
+
+def _as_mask(mask: ArrayLike, shape: tuple[int, ...]) -> BoolArray:
+    keep = np.asarray(mask)
+    if keep.dtype != np.bool_:
+        raise TypeError(f"mask must be boolean, True where an element takes part, got dtype {keep.dtype}")
+    try:
+        return np.broadcast_to(keep, shape)
+    except ValueError:
+        raise ValueError(f"mask of shape {keep.shape} does not broadcast to the scores' {shape}") from None
+
+
+def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray, IntArray, Trace]:
+    rows, columns = x.shape
+    slices = spec.slices(columns)
+    width = spec.slice_width or columns
+    padding = slices * width - columns
+    if padding:
+        x = np.pad(x, ((0, 0), (0, padding)))
+        keep = np.pad(keep, ((0, 0), (0, padding)))
+    x, keep = x.reshape(rows, slices, width), keep.reshape(rows, slices, width)
+
+    # IntMax: masked lanes hold the neutral element.
+    local_max = np.where(keep, int_max(x, spec), spec.max_low).max(axis=2, initial=spec.max_low)
+    running_max = np.maximum.accumulate(local_max, axis=1)
+    unnormed = np.where(keep, power_of_two(x, running_max[:, :, None], spec), 0)
+
+    # Reduction: a row starts from the neutral max and an empty sum.
+    slice_sum = unnormed.sum(axis=2)
+    slice_powsum = shift_right(
+        slice_sum, spec.unnormed.fraction - spec.powsum.fraction, spec.powsum_rounding
+    )
+    renorm_shift = np.diff(running_max, axis=1, prepend=spec.max_low)
+    powsum = np.zeros((rows, slices), dtype=np.int64)
+    d = np.zeros(rows, dtype=np.int64)
+    for s in range(slices):
+        renormed = d >> np.minimum(renorm_shift[:, s], 63)
+        d = np.minimum(renormed + slice_powsum[:, s], spec.powsum.high)
+        powsum[:, s] = d
+
+    # Normalization.
+    leading_one, recip = reciprocal(d, spec)
+    numerator_shift = running_max[:, -1:] - running_max
+    numerator = unnormed >> np.minimum(numerator_shift, 63)[:, :, None]
+    y = normalize(numerator, leading_one[:, None, None], recip[:, None, None], spec)
+    exponent = (
+        leading_one - spec.powsum.fraction
+        if spec.output_mode == "row-scaled"
+        else np.zeros(rows, dtype=np.int64)
+    )
+    trace = Trace(
+        local_max, running_max, unnormed, slice_sum, slice_powsum, renorm_shift, powsum,
+        leading_one, recip, numerator_shift, numerator,
+    )  # fmt: skip
+    return y.reshape(rows, slices * width)[:, :columns], exponent, trace

@@ -1,0 +1,313 @@
+"""SoftermaxSpec: every word, table and rounding choice of one Softermax, and its presets.
+
+One object describes the algorithm; every body of it (golden model, PyTorch operator, native
+kernel, RTL) is made from that object. ``A1`` to ``A9`` refer to ``docs/arithmetic.md``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from softermax.fixedpoint import QFormat, Rounding
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    from softermax.golden import Output
+
+OutputMode: TypeAlias = Literal["fixed", "row-scaled"]
+Base: TypeAlias = Literal["paper", "fold"]
+
+LOG2E = 1.4426950408889634
+
+MAX_SEGMENTS = 4096
+MAX_SLICE = 65536
+
+_SIGNED = {
+    "input": True,
+    "max": True,
+    "unnormed": False,
+    "powsum": False,
+    "reciprocal": False,
+    "output": False,
+}
+_ROUND_DOWN_OR_NEAREST = ("truncate", "half-up", "half-even")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "input_rounding": _ROUND_DOWN_OR_NEAREST,
+    "max_rounding": ("ceil", "truncate"),
+    "unnormed_rounding": _ROUND_DOWN_OR_NEAREST,
+    "powsum_rounding": _ROUND_DOWN_OR_NEAREST,
+    "output_rounding": _ROUND_DOWN_OR_NEAREST,
+    "output_mode": ("fixed", "row-scaled"),
+    "base": ("paper", "fold"),
+}
+
+
+def _refuse(name: str, value: object, allowed: str) -> ValueError:
+    return ValueError(f"{name} = {value}: {allowed}")
+
+
+def _word(name: str, value: object, signed: bool) -> QFormat:
+    """A field's Q format, from a QFormat, ``"Q(6,2)"`` or ``(6, 2)``; the field sets the sign."""
+    try:
+        if isinstance(value, QFormat):
+            return QFormat(value.integer, value.fraction, signed)
+        if isinstance(value, str):
+            return QFormat.parse(value, signed)
+        if isinstance(value, (tuple, list)) and len(value) == 2:
+            return QFormat(value[0], value[1], signed)
+    except ValueError as error:
+        raise _refuse(name, value, str(error)) from None
+    raise _refuse(name, value, "a word is a QFormat, a string like 'Q(6,2)' or a pair of integers")
+
+
+def _require(name: str, word: QFormat, bits: str, least: int, why: str) -> None:
+    have: int = getattr(word, bits)
+    if have < least:
+        raise _refuse(name, word, f"needs at least {least} {bits} bits ({why})")
+
+
+def _require_segments(name: str, segments: object) -> None:
+    if (
+        isinstance(segments, bool)
+        or not isinstance(segments, int)
+        or not 1 <= segments <= MAX_SEGMENTS
+        or segments & (segments - 1)
+    ):
+        raise _refuse(name, segments, f"allowed is a power of two from 1 to {MAX_SEGMENTS}")
+
+
+@dataclass(frozen=True)
+class SoftermaxSpec:
+    """The formats, tables and rounding choices of one Softermax. The defaults are the paper's.
+
+    >>> spec = SoftermaxSpec(slice_width=32)
+    >>> spec.compute([2.0, 1.0, 3.0])
+    array([0.2890625, 0.140625 , 0.578125 ])
+    >>> SoftermaxSpec(powsum="Q(10,0)")
+    Traceback (most recent call last):
+    ...
+    ValueError: powsum = Q(10,0): needs at least 1 fraction bits (a sum of 0.5 must not vanish)
+    """
+
+    input: QFormat = QFormat(6, 2, signed=True)
+    max: QFormat = QFormat(6, 2, signed=True)
+    unnormed: QFormat = QFormat(1, 15)
+    powsum: QFormat = QFormat(10, 6)
+    reciprocal: QFormat = QFormat(1, 7)
+    output: QFormat = QFormat(1, 7)
+    slice_width: int | None = 16
+    """Elements a slice; ``None`` takes the whole row as one slice."""
+    pow2_segments: int = 4
+    reciprocal_segments: int = 4
+    input_rounding: Rounding = "half-even"
+    """A1: float score to input word."""
+    max_rounding: Rounding = "ceil"
+    """A2: score to integer, before the max."""
+    unnormed_rounding: Rounding = "truncate"
+    """A3: the shift of 2^frac by the integer part."""
+    powsum_rounding: Rounding = "half-up"
+    """A4: the slice's exact sum to PowSum's fraction. Renormalising a sum always truncates."""
+    output_rounding: Rounding = "half-up"
+    """A5: numerator times reciprocal to the output word."""
+    output_mode: OutputMode = "fixed"
+    """``fixed``, or ``row-scaled`` (A7): all bits filled, one exponent a row beside them."""
+    base: Base = "paper"
+    """``paper``: scores go into 2^x as they are; ``fold`` (A9): scaled by log2(e) first."""
+
+    def __post_init__(self) -> None:
+        for name, signed in _SIGNED.items():
+            object.__setattr__(self, name, _word(name, getattr(self, name), signed))
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise _refuse(name, repr(getattr(self, name)), f"allowed is {' or '.join(allowed)}")
+        width = self.slice_width
+        if width is not None and (
+            isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= MAX_SLICE
+        ):
+            raise _refuse(
+                "slice_width", repr(width), f"allowed is None (whole row) or an integer from 1 to {MAX_SLICE}"
+            )
+        _require_segments("pow2_segments", self.pow2_segments)
+        _require_segments("reciprocal_segments", self.reciprocal_segments)
+        _require("input", self.input, "integer", 2, "a sign and at least one bit of range")
+        _require(
+            "max", self.max, "integer", self.input.integer, "as many as the input, or scores lie above the max"
+        )
+        _require("unnormed", self.unnormed, "integer", 1, "2^0 = 1 must fit")
+        _require("unnormed", self.unnormed, "fraction", 1, "2^-1 must not vanish")
+        _require("powsum", self.powsum, "integer", 1, "a sum of 1 must fit")
+        _require("powsum", self.powsum, "fraction", 1, "a sum of 0.5 must not vanish")
+        if self.powsum.fraction > self.unnormed.fraction:
+            raise _refuse(
+                "powsum", self.powsum, f"has at most the {self.unnormed.fraction} fraction bits of unnormed"
+            )
+        _require("reciprocal", self.reciprocal, "integer", 1, "1/1 must fit")
+        _require("reciprocal", self.reciprocal, "fraction", 1, "1/2 must not vanish")
+        _require("output", self.output, "fraction", 1, "probabilities are fractions")
+        most = self.unnormed.fraction + self.reciprocal.fraction - 1
+        if self.output.fraction > most:
+            raise _refuse(
+                "output",
+                self.output,
+                f"has at most {most} fraction bits, those of unnormed times reciprocal less one",
+            )
+
+    @property
+    def input_scale(self) -> float:
+        """What a float score is multiplied by to become an input word (A1, A9)."""
+        scale = 2.0**self.input.fraction
+        return scale * LOG2E if self.base == "fold" else scale
+
+    @property
+    def max_low(self) -> int:
+        """The smallest integer max: the neutral element of IntMax, and what a row starts from."""
+        return -(1 << (self.max.integer - 1))
+
+    @property
+    def max_high(self) -> int:
+        return (1 << (self.max.integer - 1)) - 1
+
+    def replace(self, **changes: Any) -> SoftermaxSpec:
+        """This spec with some fields changed, checked anew."""
+        unknown = sorted(set(changes) - {f.name for f in dataclasses.fields(self)})
+        if unknown:
+            raise _refuse(unknown[0], changes[unknown[0]], f"no such field; {self._field_list()}")
+        return dataclasses.replace(self, **changes)
+
+    def slices(self, columns: int) -> int:
+        """How many slices a row of ``columns`` scores has."""
+        return -(-columns // (self.slice_width or max(columns, 1)))
+
+    def compute(self, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Softermax of float scores along the last axis, as probabilities, by the golden model.
+
+        ``mask`` is boolean, True where an element takes part, and broadcasts against ``x``.
+        """
+        return self.run(x, mask).value
+
+    def run(self, x: ArrayLike, mask: ArrayLike | None = None, trace: bool = False) -> Output:
+        """Like `compute`, with the output words and, on request, every intermediate word."""
+        from softermax import golden
+
+        return golden.softermax(golden.quantize(x, self, mask), self, mask, trace=trace)
+
+    # JSON
+
+    def to_dict(self) -> dict[str, str | int | None]:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: str(v) if isinstance(v, QFormat) else v for name, v in values.items()}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SoftermaxSpec:
+        known = {f.name for f in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise _refuse(unknown[0], values[unknown[0]], f"no such field; {cls._field_list()}")
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> SoftermaxSpec:
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"not a spec: JSON is broken at line {error.lineno}: {error.msg}") from None
+        if not isinstance(values, dict):
+            raise ValueError(f"not a spec: expected a JSON object, got {type(values).__name__}")
+        return cls.from_dict(values)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        target = Path(path)
+        partial = target.with_name(target.name + ".part")
+        partial.write_text(self.to_json() + "\n", encoding="utf-8")
+        partial.replace(target)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SoftermaxSpec:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise ValueError(f"{os.fspath(path)}: not a spec: not UTF-8 text") from None
+        try:
+            return cls.from_json(text)
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+    @classmethod
+    def _field_list(cls) -> str:
+        return "fields are " + ", ".join(f.name for f in dataclasses.fields(cls))
+
+
+@dataclass(frozen=True)
+class DeferredSpec:
+    """Deferred normalisation (A8): what attention needs beside the scores' own Softermax.
+
+    P·V accumulates unnormed weights; the row is divided once per output element. Input, max,
+    unnormed word, 2^x table and slice width come from ``scores``; its reciprocal and output
+    are not used.
+    """
+
+    scores: SoftermaxSpec = field(default_factory=SoftermaxSpec)
+    weight: QFormat = QFormat(0, 8)
+    """The unnormed value that enters P·V."""
+    powsum: QFormat = QFormat(16, 8)
+    reciprocal: QFormat = QFormat(1, 15)
+    reciprocal_segments: int = 16
+
+    def __post_init__(self) -> None:
+        for name in ("weight", "powsum", "reciprocal"):
+            object.__setattr__(self, name, _word(name, getattr(self, name), signed=False))
+        if not isinstance(self.scores, SoftermaxSpec):
+            raise _refuse("scores", repr(self.scores), "allowed is a SoftermaxSpec")
+        _require_segments("reciprocal_segments", self.reciprocal_segments)
+        _require("weight", self.weight, "fraction", 1, "2^-1 must not vanish")
+        if self.weight.fraction > self.scores.unnormed.fraction:
+            raise _refuse(
+                "weight", self.weight, f"has at most the {self.scores.unnormed.fraction} fraction bits of unnormed"
+            )
+        _require("powsum", self.powsum, "integer", 1, "a sum of 1 must fit")
+        if self.powsum.fraction != self.weight.fraction:
+            raise _refuse(
+                "powsum", self.powsum, f"adds up weights, so it has their {self.weight.fraction} fraction bits"
+            )
+        _require("reciprocal", self.reciprocal, "integer", 1, "1/1 must fit")
+        _require("reciprocal", self.reciprocal, "fraction", 1, "1/2 must not vanish")
+
+
+PRESETS: dict[str, SoftermaxSpec] = {
+    "paper": SoftermaxSpec(),
+    "paper-32": SoftermaxSpec(slice_width=32),
+    "row-scaled": SoftermaxSpec(
+        powsum=QFormat(16, 6), output=QFormat(0, 8), output_mode="row-scaled"
+    ),
+    "whole-row": SoftermaxSpec(powsum=QFormat(16, 6), slice_width=None),
+}
+"""Named specs. ``paper`` is Table I; the longer-row presets widen PowSum, which would saturate
+from 1024 equal scores on."""
+
+
+def get_spec(name: str) -> SoftermaxSpec:
+    """A preset by name, with ``+fold`` behind it for base e (A9), or a spec's JSON file.
+
+    >>> get_spec("paper+fold").base
+    'fold'
+    """
+    preset, plus, variant = name.partition("+")
+    if preset in PRESETS and (not plus or variant == "fold"):
+        spec = PRESETS[preset]
+        return spec.replace(base="fold") if plus else spec
+    if name.endswith(".json"):
+        return SoftermaxSpec.load(name)
+    raise ValueError(
+        f"unknown spec {name!r}: allowed is {', '.join(PRESETS)}, each with +fold behind it, or a .json file"
+    )
