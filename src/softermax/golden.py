@@ -130,7 +130,9 @@ def softermax(
         joined([words for words, _, _ in blocks]),
         joined([exponent for _, exponent, _ in blocks]),
         spec,
-        Trace(**{name: joined([getattr(t, name) for _, _, t in blocks]) for name in names}) if trace else None,
+        Trace(**{name: joined([getattr(t, name) for _, _, t in blocks]) for name in names})
+        if trace
+        else None,
     )
 
 
@@ -198,9 +200,7 @@ def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray,
 
     # Reduction: a row starts from the neutral max and an empty sum.
     slice_sum = unnormed.sum(axis=2)
-    slice_powsum = shift_right(
-        slice_sum, spec.unnormed.fraction - spec.powsum.fraction, spec.powsum_rounding
-    )
+    slice_powsum = shift_right(slice_sum, spec.unnormed.fraction - spec.powsum.fraction, spec.powsum_rounding)
     renorm_shift = np.diff(running_max, axis=1, prepend=spec.max_low)
     powsum = np.zeros((rows, slices), dtype=np.int64)
     d = np.zeros(rows, dtype=np.int64)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from softermax.files import write_text
 from softermax.fixedpoint import QFormat, Rounding
 
 if TYPE_CHECKING:
@@ -139,7 +140,11 @@ class SoftermaxSpec:
         _require_segments("reciprocal_segments", self.reciprocal_segments)
         _require("input", self.input, "integer", 2, "a sign and at least one bit of range")
         _require(
-            "max", self.max, "integer", self.input.integer, "as many as the input, or scores lie above the max"
+            "max",
+            self.max,
+            "integer",
+            self.input.integer,
+            "as many as the input, or scores lie above the max",
         )
         _require("unnormed", self.unnormed, "integer", 1, "2^0 = 1 must fit")
         _require("unnormed", self.unnormed, "fraction", 1, "2^-1 must not vanish")
@@ -227,10 +232,7 @@ class SoftermaxSpec:
         return cls.from_dict(values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        target = Path(path)
-        partial = target.with_name(target.name + ".part")
-        partial.write_text(self.to_json() + "\n", encoding="utf-8")
-        partial.replace(target)
+        write_text(path, self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SoftermaxSpec:
@@ -273,12 +275,16 @@ class DeferredSpec:
         _require("weight", self.weight, "fraction", 1, "2^-1 must not vanish")
         if self.weight.fraction > self.scores.unnormed.fraction:
             raise _refuse(
-                "weight", self.weight, f"has at most the {self.scores.unnormed.fraction} fraction bits of unnormed"
+                "weight",
+                self.weight,
+                f"has at most the {self.scores.unnormed.fraction} fraction bits of unnormed",
             )
         _require("powsum", self.powsum, "integer", 1, "a sum of 1 must fit")
         if self.powsum.fraction != self.weight.fraction:
             raise _refuse(
-                "powsum", self.powsum, f"adds up weights, so it has their {self.weight.fraction} fraction bits"
+                "powsum",
+                self.powsum,
+                f"adds up weights, so it has their {self.weight.fraction} fraction bits",
             )
         _require("reciprocal", self.reciprocal, "integer", 1, "1/1 must fit")
         _require("reciprocal", self.reciprocal, "fraction", 1, "1/2 must not vanish")
@@ -287,9 +293,7 @@ class DeferredSpec:
 PRESETS: dict[str, SoftermaxSpec] = {
     "paper": SoftermaxSpec(),
     "paper-32": SoftermaxSpec(slice_width=32),
-    "row-scaled": SoftermaxSpec(
-        powsum=QFormat(16, 6), output=QFormat(0, 8), output_mode="row-scaled"
-    ),
+    "row-scaled": SoftermaxSpec(powsum=QFormat(16, 6), output=QFormat(0, 8), output_mode="row-scaled"),
     "whole-row": SoftermaxSpec(powsum=QFormat(16, 6), slice_width=None),
 }
 """Named specs. ``paper`` is Table I; the longer-row presets widen PowSum, which would saturate

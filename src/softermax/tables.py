@@ -91,9 +91,7 @@ def pow2_table(spec: SoftermaxSpec) -> PiecewiseTable:
 
 def reciprocal_table(spec: SoftermaxSpec | DeferredSpec) -> PiecewiseTable:
     """1/(1+f) for the fraction of PowSum's mantissa, as a reciprocal word."""
-    return _table(
-        "reciprocal", spec.powsum.bits - 1, spec.reciprocal_segments, spec.reciprocal.fraction
-    )
+    return _table("reciprocal", spec.powsum.bits - 1, spec.reciprocal_segments, spec.reciprocal.fraction)
 
 
 def _pow2(f: Decimal) -> Decimal:
@@ -127,9 +125,7 @@ def _table(
         max(min(fraction + 2 - index_bits, index_bits + 7), fraction - used_bits, 1) if rest_bits else 0
     )
     line_bits = slope_bits + used_bits if rest_bits else fraction
-    f, argument = (
-        (_pow2, _pow2_argument) if function == "pow2" else (_reciprocal, _reciprocal_argument)
-    )
+    f, argument = (_pow2, _pow2_argument) if function == "pow2" else (_reciprocal, _reciprocal_argument)
     m_lut: list[int] = []
     c_lut: list[int] = []
     with localcontext(_EXACT):

@@ -1,0 +1,36 @@
+# Two commands do everything on a fresh machine with Python 3.11, g++ and make:
+#   make demo    make test
+# Both create .venv and install what they need.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test slow lint bench clean
+
+setup: .venv/.ready
+
+.venv/.ready: pyproject.toml constraints.txt CMakeLists.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/softermax demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/core.py
+
+clean:
+	rm -rf .venv build dist out site

@@ -1,0 +1,111 @@
+"""presets, tables, verify: the arithmetic itself."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import TYPE_CHECKING
+
+from softermax.cli.output import print_json, print_table
+from softermax.spec import PRESETS, DeferredSpec, get_spec
+
+if TYPE_CHECKING:
+    from softermax.cli import Commands
+
+
+def register(commands: Commands) -> None:
+    commands.add(
+        "presets", presets, "the named specs: words, tables, rounding", ["presets", "presets --json"]
+    )
+    command = commands.add(
+        "tables",
+        tables,
+        "the linear piece-wise tables of a spec and their errors",
+        ["tables", "tables --spec row-scaled --verbose"],
+    )
+    command.add_argument(
+        "--spec", help="a preset, with +fold for base e, or a .json file (default: every preset)"
+    )
+    command = commands.add(
+        "verify",
+        verify,
+        "every installed body against the golden model, word by word",
+        ["verify", "verify --rows 2000 --json"],
+    )
+    command.add_argument("--rows", type=int, default=200, help="random rows a case (default: %(default)s)")
+
+
+def presets(args: argparse.Namespace) -> int:
+    if args.json:
+        print_json({name: spec.to_dict() for name, spec in PRESETS.items()})
+        return 0
+    columns = {name: spec.to_dict() for name, spec in PRESETS.items()}
+    fields = next(iter(columns.values()))
+    print_table(
+        [
+            {"field": field} | {name: _shown(field, values[field]) for name, values in columns.items()}
+            for field in fields
+        ]
+    )
+    return 0
+
+
+def _shown(field: str, value: object) -> object:
+    return "whole row" if field == "slice_width" and value is None else value
+
+
+def tables(args: argparse.Namespace) -> int:
+    from softermax.tables import pow2_table, reciprocal_table
+
+    specs = {args.spec: get_spec(args.spec)} if args.spec else dict(PRESETS)
+    made = [(name, t) for name, spec in specs.items() for t in (pow2_table(spec), reciprocal_table(spec))]
+    if not args.spec:
+        made.append(("deferred (A8)", reciprocal_table(DeferredSpec())))
+    rows = [
+        {
+            "spec": name,
+            "function": "2^x" if t.function == "pow2" else "1/x",
+            "segments": t.segments,
+            "argument bits": t.argument_bits,
+            "used": t.used_bits,
+            "m-table": t.uses_m,
+            "fraction": t.fraction,
+            "max error": t.max_error(),
+            "in units": t.max_error() * 2**t.fraction,
+        }
+        for name, t in made
+    ]
+    if args.json:
+        print_json(
+            [row | {"m_lut": t.m_lut, "c_lut": t.c_lut} for row, (_, t) in zip(rows, made, strict=True)]
+        )
+        return 0
+    print_table(rows)
+    if args.verbose:
+        for name, t in made:
+            print(f"\n{name} {t.function}: shift {t.shift}, clipped to {t.low} ... {t.high}")
+            print_table(
+                [
+                    {"segment": i, "m": m, "c": c}
+                    for i, (m, c) in enumerate(zip(t.m_lut, t.c_lut, strict=True))
+                ]
+            )
+    return 0
+
+
+def verify(args: argparse.Namespace) -> int:
+    from softermax.verify import verify as run
+
+    if args.rows < 1:
+        raise ValueError(f"--rows {args.rows}: allowed is 1 or more")
+    verdicts, missing = run(args.rows)
+    rows = [dataclasses.asdict(verdict) for verdict in verdicts]
+    if args.json:
+        for row in rows:
+            del row["note"]
+        print_json(rows)
+    else:
+        print_table(rows)
+        for name, reason in missing.items():
+            print(f"{name}: not installed ({reason})")
+    return 1 if any(verdict.mismatches for verdict in verdicts) else 0

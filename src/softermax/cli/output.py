@@ -1,0 +1,106 @@
+"""What commands print: tables, JSON, progress. Rich on a terminal where it is installed, else text."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+
+def text(value: Any) -> str:
+    """A cell: numbers to four digits, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}" if abs(value) >= 10000 else str(value)
+    return str(value)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
+    """Rows as a table; the columns are the first row's keys unless given."""
+    columns = columns or (list(rows[0]) if rows else [])
+    cells = [[text(row.get(name)) for name in columns] for row in rows]
+    numeric = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in columns]
+    if sys.stdout.isatty():
+        try:
+            from rich.console import Console
+            from rich.table import Table
+        except ImportError:
+            pass
+        else:
+            table = Table(title=title, title_justify="left")
+            for name, number in zip(columns, numeric, strict=True):
+                table.add_column(name, justify="right" if number else "left")
+            for line in cells:
+                table.add_row(*line)
+            Console().print(table)
+            return
+    if title:
+        print(title)
+    widths = [max([len(name), *(len(line[i]) for line in cells)]) for i, name in enumerate(columns)]
+
+    def show(line: Iterable[str]) -> None:
+        padded = (
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(line, widths, numeric, strict=True)
+        )
+        print("  ".join(padded).rstrip())
+
+    show(columns)
+    show("-" * width for width in widths)
+    for line in cells:
+        show(line)
+
+
+def markdown_table(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:
+    columns = columns or (list(rows[0]) if rows else [])
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(text(row.get(name)) for name in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int, quiet: bool = False) -> Iterator[Any]:
+    """A progress bar on standard error: call what it yields with the number of steps done.
+
+    On a terminal a bar with the time left; in a pipe a line now and then; nothing when quiet.
+    """
+    if quiet:
+        yield lambda done, note="": None
+        return
+    started = last = time.monotonic()
+    live = sys.stderr.isatty()
+
+    def show(done: int, note: str = "") -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done < total and now - last < (0.1 if live else 10.0):
+            return
+        last = now
+        left = (now - started) / done * (total - done) if done else None
+        eta = f", {left:.0f} s left" if left is not None and done < total else f", {now - started:.1f} s"
+        line = f"{label}: {done}/{total}{eta} {note}".rstrip()
+        if live:
+            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if live:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,47 @@
+"""Files that are whole or absent, and where results are cached."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary path beside ``path``, renamed to it on success and deleted on failure."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        os.chmod(partial, 0o666 & ~_umask())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def cache_dir(*parts: str) -> Path:
+    """A folder for results that can be made again: ``$SOFTERMAX_CACHE`` or the user's cache."""
+    root = os.environ.get("SOFTERMAX_CACHE")
+    base = (
+        Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "softermax"
+    )
+    folder = base.joinpath(*parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
