@@ -85,11 +85,12 @@ def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -
     # Clipping first loses nothing and keeps the product of huge scores finite.
     limit = 2.0 ** (spec.input.integer + 1)
     scaled = np.clip(values, -limit, limit) * values.dtype.type(spec.input_scale)
-    rounded = {
-        "half-even": np.rint,
-        "half-up": lambda v: np.floor(v + v.dtype.type(0.5)),
-        "truncate": np.floor,
-    }[spec.input_rounding](scaled)
+    if spec.input_rounding == "half-even":
+        rounded = np.rint(scaled)
+    elif spec.input_rounding == "half-up":
+        rounded = np.floor(scaled + values.dtype.type(0.5))
+    else:
+        rounded = np.floor(scaled)
     return saturate(rounded, spec.input).astype(np.int64)
 
 

@@ -63,7 +63,7 @@ class PiecewiseTable:
         index = (used >> self.rest_bits) << max(self.index_bits - self.used_bits, 0)
         c = np.array(self.c_lut, dtype=np.int64)[index]
         if not self.uses_m:
-            return c
+            return np.asarray(c)
         m = np.array(self.m_lut, dtype=np.int64)[index]
         rest = used & ((1 << self.rest_bits) - 1)
         return np.asarray((m * rest + c) >> self.shift)
