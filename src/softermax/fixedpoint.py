@@ -80,11 +80,11 @@ class QFormat:
 
 def saturate(raw: Any, word: QFormat) -> IntArray:
     """Clip raw integers to the range of ``word``."""
-    return np.clip(raw, word.low, word.high)
+    return np.asarray(np.clip(raw, word.low, word.high))
 
 
 def shift_right(raw: Any, by: Any, rounding: Rounding = "truncate") -> IntArray:
-    """``raw / 2**by``, rounded to an integer. ``by`` may be an array and lies in 0 ... 62.
+    """``raw / 2**by``, rounded to an integer. ``by`` may be an array; it may exceed the word.
 
     >>> [int(shift_right(5, 1, how)) for how in ("truncate", "half-up", "half-even", "ceil")]
     [2, 3, 2, 3]
@@ -93,13 +93,16 @@ def shift_right(raw: Any, by: Any, rounding: Rounding = "truncate") -> IntArray:
     by = np.asarray(by, dtype=np.int64)
     if rounding == "truncate":
         return np.asarray(raw >> by)
-    if rounding == "half-up":
-        return np.asarray((raw + ((np.int64(1) << by) >> 1)) >> by)
     if rounding == "ceil":
         return np.asarray(-((-raw) >> by))
+    # One bit more than is kept decides; adding half a unit to raw instead could overflow.
+    last = np.asarray(by > 0, dtype=np.int64)
+    below = np.maximum(by - 1, 0)
+    doubled = raw >> below
+    if rounding == "half-up":
+        return np.asarray((doubled + last) >> last)
     if rounding == "half-even":
-        kept = raw >> by
-        doubled = (raw - (kept << by)) * 2
-        one = np.int64(1) << by
-        return np.asarray(kept + ((doubled > one) | ((doubled == one) & (kept & 1 == 1) & (by > 0))))
+        kept = doubled >> last
+        more = (doubled << below) != raw
+        return np.asarray(kept + (doubled & last & (more | kept)))
     raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, got {rounding!r}")

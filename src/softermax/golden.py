@@ -7,6 +7,7 @@ Everything else (PyTorch, kernels, RTL, netlists) is compared with it word by wo
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,10 +89,12 @@ def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -
     if spec.input_rounding == "half-even":
         rounded = np.rint(scaled)
     elif spec.input_rounding == "half-up":
-        rounded = np.floor(scaled + values.dtype.type(0.5))
+        whole = np.floor(scaled)  # adding one half could round up a hair less than it
+        rounded = whole + (scaled - whole >= 0.5)
     else:
         rounded = np.floor(scaled)
-    return saturate(rounded, spec.input).astype(np.int64)
+    # Integers first: single precision has no 2^31 - 1 to saturate to.
+    return saturate(rounded.astype(np.int64), spec.input)
 
 
 def softermax(
@@ -107,7 +110,7 @@ def softermax(
     if x.ndim == 0:
         raise ValueError("raw words need at least one dimension, got a scalar")
     keep = _as_mask(mask, x.shape) if mask is not None else np.ones(x.shape, dtype=np.bool_)
-    x = np.where(keep, x, 0).astype(np.int64, copy=False)
+    x = np.where(keep, x, 0)
     if x.size and (x.min() < spec.input.low or x.max() > spec.input.high):
         outside = int(x.min()) if x.min() < spec.input.low else int(x.max())
         raise ValueError(
@@ -115,7 +118,8 @@ def softermax(
             f"allowed is {spec.input.low} to {spec.input.high}"
         )
     lead, columns = x.shape[:-1], x.shape[-1]
-    x, keep = x.reshape(-1, columns), keep.reshape(-1, columns)
+    x = x.astype(np.int64, copy=False).reshape(math.prod(lead), columns)
+    keep = keep.reshape(x.shape)
     rows = max(1, _BLOCK // max(columns, 1))
     blocks = [
         _block(x[start : start + rows], keep[start : start + rows], spec)
