@@ -91,7 +91,7 @@ class SoftermaxSpec:
 
     >>> spec = SoftermaxSpec(slice_width=32)
     >>> spec.compute([2.0, 1.0, 3.0])
-    array([0.2890625, 0.140625 , 0.578125 ])
+    array([0.2890625, 0.140625 , 0.5703125])
     >>> SoftermaxSpec(powsum="Q(10,0)")
     Traceback (most recent call last):
     ...
