@@ -1,0 +1,18 @@
+"""The native core: int8 and float rows, the training pair and fused attention, in C++ for the CPU at hand.
+
+>>> from softermax import PRESETS, kernels
+>>> kernels.supports(PRESETS["paper"])
+True
+>>> kernels.supports(PRESETS["paper"].replace(input="Q(8,8)"))
+False
+
+``SOFTERMAX_ISA`` set to avx512, avx2, neon or scalar forces a path; ``none`` turns the core off.
+"""
+
+from __future__ import annotations
+
+from softermax.kernels.core import ISAS, available, isa, status, usable
+from softermax.kernels.plan import refusal, supports
+from softermax.kernels.rows import bodies, softermax_int8
+
+__all__ = ["ISAS", "available", "bodies", "isa", "refusal", "softermax_int8", "status", "supports", "usable"]

@@ -1,0 +1,59 @@
+"""Which native path runs here, and why."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+native: Any = None
+"""The compiled module, or None where the package was installed without a compiler."""
+try:
+    from softermax.kernels import _native as native  # type: ignore[no-redef, attr-defined, unused-ignore]
+
+    _missing = ""
+except ImportError as error:
+    _missing = str(error)
+
+ISAS = {"scalar": 0, "avx2": 1, "avx512": 2, "neon": 3}
+"""Paths by name, with their number in the C ABI."""
+
+VARIABLE = "SOFTERMAX_ISA"
+
+
+def usable() -> list[str]:
+    """The paths that this CPU and this build can run; empty without the native core."""
+    return [name for name, number in ISAS.items() if native is not None and native.usable(number)]
+
+
+def isa() -> str | None:
+    """The path in use: what ``SOFTERMAX_ISA`` asks for, else the fastest. None: PyTorch computes."""
+    wanted = os.environ.get(VARIABLE, "").strip().lower()
+    if wanted == "none":
+        return None
+    if wanted and wanted not in ISAS:
+        raise ValueError(f"{VARIABLE} = {wanted!r}: allowed is {', '.join(ISAS)} or none")
+    if native is None:
+        if wanted:
+            raise ValueError(f"{VARIABLE} = {wanted!r}, but the native core is missing: {_missing}")
+        return None
+    if wanted and not native.usable(ISAS[wanted]):
+        raise ValueError(f"{VARIABLE} = {wanted!r}: this CPU and this build can run {', '.join(usable())}")
+    best = native.best()
+    return wanted or next(name for name, number in ISAS.items() if number == best)
+
+
+def available() -> bool:
+    return isa() is not None
+
+
+def status() -> str:
+    """One sentence: which path is in use and why."""
+    if native is None:
+        return f"PyTorch: the native core is not installed ({_missing}); reinstall with a C++17 compiler to get it"
+    forced = os.environ.get(VARIABLE, "").strip()
+    path = isa()
+    if path is None:
+        return f"PyTorch: {VARIABLE} = {forced} turns the native core off"
+    if forced:
+        return f"native {path}: {VARIABLE} asks for it"
+    return f"native {path}: the fastest of {', '.join(usable())}"

@@ -1,0 +1,2 @@
+#include "isa.h"
+const smx::Isa* smx::avx512() { return nullptr; }

@@ -1,0 +1,101 @@
+// The C ABI: picks the instruction set and cuts the work into ranges for the threads.
+#include <atomic>
+#include <vector>
+
+#include "isa.h"
+#include "pool.h"
+
+namespace {
+
+constexpr int64_t PIECE = 1 << 16;            // elements a thread takes at a time
+constexpr int64_t LARGE = int64_t(8) << 20;   // bytes of output beyond which it should not displace the cache
+
+const smx::Isa* of(int32_t isa) {
+    switch (isa) {
+        case SMX_AVX512: return smx::avx512();
+        case SMX_AVX2: return smx::avx2();
+        case SMX_NEON: return smx::neon();
+        default: return smx::scalar();
+    }
+}
+
+int64_t count(const smx_rows& rows) {
+    int64_t n = 1;
+    for (int64_t d = 0; d < rows.dims; d++) n *= rows.shape[d];
+    return n;
+}
+
+int64_t grain(int64_t columns) { return columns > 0 ? (PIECE + columns - 1) / columns : PIECE; }
+
+}  // namespace
+
+int32_t smx_usable(int32_t isa) {
+    switch (isa) {
+        case SMX_SCALAR: return 1;
+#if defined(__x86_64__)
+        case SMX_AVX2:
+            return smx::avx2() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                   __builtin_cpu_supports("f16c");
+        case SMX_AVX512:
+            return smx::avx512() && smx_usable(SMX_AVX2) && __builtin_cpu_supports("avx512f") &&
+                   __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vbmi") &&
+                   __builtin_cpu_supports("avx512vnni");
+#endif
+        case SMX_NEON: return smx::neon() != nullptr;
+        default: return 0;
+    }
+}
+
+int32_t smx_best() {
+    for (int32_t isa : {SMX_AVX512, SMX_AVX2, SMX_NEON})
+        if (smx_usable(isa)) return isa;
+    return SMX_SCALAR;
+}
+
+void smx_rows_int8(const smx_spec* spec, const smx_rows* rows, const int8_t* in, uint8_t* out, int32_t* exponent,
+                   int32_t isa, int32_t threads) {
+    const int64_t n = count(*rows);
+    const bool stream = n * rows->columns >= LARGE;
+    smx::parallel(n, grain(rows->columns), threads, [&](int64_t first, int64_t last) {
+        of(isa)->rows_int8(*spec, *rows, in, out, exponent, first, last, stream);
+    });
+}
+
+int64_t smx_rows_float(const smx_spec* spec, const smx_rows* rows, smx_float type, const void* in, void* out,
+                       uint8_t* words, uint8_t* marks, int32_t* exponent, int32_t isa, int32_t threads) {
+    std::atomic<int64_t> broken{-1};
+    smx::parallel(count(*rows), grain(rows->columns), threads, [&](int64_t first, int64_t last) {
+        const int64_t row =
+            of(isa)->rows_float(*spec, *rows, type, in, out, words, marks, exponent, first, last);
+        int64_t before = broken;
+        while (row >= 0 && (before < 0 || row < before) && !broken.compare_exchange_weak(before, row)) {
+        }
+    });
+    return broken;
+}
+
+void smx_backward(const smx_spec* spec, smx_float type, int64_t rows, int64_t columns, const void* grad,
+                  const uint8_t* words, const uint8_t* marks, const int32_t* exponent, float factor, void* dx,
+                  int32_t isa, int32_t threads) {
+    smx::parallel(rows, grain(columns), threads, [&](int64_t first, int64_t last) {
+        of(isa)->backward(*spec, type, columns, grad, words, marks, exponent, factor, dx, first, last);
+    });
+}
+
+void smx_quantize(const float* in, int64_t n, float scale, int8_t* out, int32_t isa, int32_t threads) {
+    smx::parallel(n, PIECE, threads, [&](int64_t first, int64_t last) {
+        of(isa)->quantize(in + first, last - first, scale, out + first);
+    });
+}
+
+float smx_largest(const float* in, int64_t n, int32_t isa, int32_t threads) {
+    std::vector<float> found(size_t(n / PIECE + 1), 0.0f);
+    smx::parallel(n, PIECE, threads, [&](int64_t first, int64_t last) {
+        found[size_t(first / PIECE)] = of(isa)->largest(in + first, last - first);
+    });
+    float largest = 0;
+    for (float one : found)
+        if (one > largest) largest = one;
+    return largest;
+}

@@ -1,0 +1,37 @@
+// What each instruction set provides, as functions over a range of rows. Its file defines SMX_TARGET, the
+// attribute that compiles a function for that set, and instantiates the templates with its policy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi.h"
+
+#ifndef SMX_TARGET
+#define SMX_TARGET
+#endif
+
+namespace smx {
+
+struct Isa {
+    void (*rows_int8)(const smx_spec&, const smx_rows&, const int8_t* in, uint8_t* out, int32_t* exponent,
+                      int64_t first, int64_t last, bool stream);
+    int64_t (*rows_float)(const smx_spec&, const smx_rows&, smx_float type, const void* in, void* out, uint8_t* words,
+                          uint8_t* marks, int32_t* exponent, int64_t first, int64_t last);
+    void (*backward)(const smx_spec&, smx_float type, int64_t columns, const void* grad, const uint8_t* words,
+                     const uint8_t* marks, const int32_t* exponent, float factor, void* dx, int64_t first,
+                     int64_t last);
+    // Queries `first` to `last` of one head; `scratch` has scratch() bytes.
+    void (*attend)(const smx_spec&, const smx_attention&, int64_t batch, int64_t kv_head, int64_t first, int64_t last,
+                   uint8_t* scratch);
+    int64_t (*scratch)(const smx_attention&);
+    void (*quantize)(const float* in, int64_t count, float scale, int8_t* out);
+    float (*largest)(const float* in, int64_t count);
+};
+
+const Isa* scalar();
+const Isa* avx2();    // null where it was not compiled
+const Isa* avx512();
+const Isa* neon();
+
+}  // namespace smx

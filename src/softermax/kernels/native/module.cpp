@@ -1,0 +1,124 @@
+// The Python module: addresses and numbers in, nothing returned but what C returns. What is checked is checked by the
+// Python side, which knows the tensors; every call lets other Python threads run.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <vector>
+
+#include "abi.h"
+
+namespace nb = nanobind;
+using Ints = std::vector<int64_t>;
+
+namespace {
+
+template <class T>
+T* at(uintptr_t address) {
+    return reinterpret_cast<T*>(address);
+}
+
+// A smx_spec with its tables.
+struct Spec {
+    smx_spec c{};
+    std::vector<uint32_t> reciprocal;
+};
+
+void copy(const Ints& from, int64_t* to, size_t most, const char* name) {
+    if (from.size() > most) throw std::length_error(name);
+    std::copy(from.begin(), from.end(), to);
+}
+
+smx_rows rows(const Ints& shape, const Ints& in_stride, const Ints& keep_stride, int64_t columns, uintptr_t keep,
+              uintptr_t lengths, bool causal, int64_t offset) {
+    smx_rows r{};
+    r.dims = int64_t(shape.size());
+    copy(shape, r.shape, SMX_MAX_DIMS, "shape");
+    copy(in_stride, r.in_stride, SMX_MAX_DIMS, "in_stride");
+    copy(keep_stride, r.keep_stride, SMX_MAX_DIMS, "keep_stride");
+    r.columns = columns;
+    r.keep = at<const uint8_t>(keep);
+    r.lengths = at<const int32_t>(lengths);
+    r.causal = causal;
+    r.offset = offset;
+    return r;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    m.def("usable", &smx_usable, nb::arg("isa"));
+    m.def("best", &smx_best);
+
+    nb::class_<Spec>(m, "Spec").def(
+        "__init__",
+        [](Spec* self, const std::vector<uint32_t>& unnormed, const std::vector<uint32_t>& reciprocal,
+           int reciprocal_bits, bool max_ceil, int64_t slice_width, int sum_shift, uint32_t sum_bias, int powsum_bits,
+           int powsum_fraction, uint64_t powsum_high, int output_shift, bool row_scaled, bool output_half_up,
+           uint32_t output_high, int output_fraction, float input_scale, int input_rounding) {
+            new (self) Spec;
+            if (unnormed.size() != SMX_STEPS) throw std::length_error("unnormed");
+            self->reciprocal = reciprocal;
+            smx_spec& c = self->c;
+            std::copy(unnormed.begin(), unnormed.end(), c.unnormed);
+            c.reciprocal = self->reciprocal.data();
+            c.reciprocal_bits = reciprocal_bits;
+            c.max_ceil = max_ceil;
+            c.slice_width = slice_width;
+            c.sum_shift = sum_shift;
+            c.sum_bias = sum_bias;
+            c.powsum_bits = powsum_bits;
+            c.powsum_fraction = powsum_fraction;
+            c.powsum_high = powsum_high;
+            c.output_shift = output_shift;
+            c.row_scaled = row_scaled;
+            c.output_half_up = output_half_up;
+            c.output_high = output_high;
+            c.output_fraction = output_fraction;
+            c.input_scale = input_scale;
+            c.input_rounding = smx_rounding(input_rounding);
+        },
+        nb::kw_only(), nb::arg("unnormed"), nb::arg("reciprocal"), nb::arg("reciprocal_bits"), nb::arg("max_ceil"),
+        nb::arg("slice_width"), nb::arg("sum_shift"), nb::arg("sum_bias"), nb::arg("powsum_bits"),
+        nb::arg("powsum_fraction"), nb::arg("powsum_high"), nb::arg("output_shift"), nb::arg("row_scaled"),
+        nb::arg("output_half_up"), nb::arg("output_high"), nb::arg("output_fraction"), nb::arg("input_scale"),
+        nb::arg("input_rounding"));
+
+    m.def(
+        "rows_int8",
+        [](const Spec& spec, const Ints& shape, const Ints& in_stride, const Ints& keep_stride, int64_t columns,
+           uintptr_t keep, uintptr_t lengths, bool causal, int64_t offset, uintptr_t in, uintptr_t out,
+           uintptr_t exponent, int isa, int threads) {
+            const smx_rows r = rows(shape, in_stride, keep_stride, columns, keep, lengths, causal, offset);
+            nb::gil_scoped_release release;
+            smx_rows_int8(&spec.c, &r, at<const int8_t>(in), at<uint8_t>(out), at<int32_t>(exponent), isa, threads);
+        });
+
+    m.def("rows_float",
+          [](const Spec& spec, const Ints& shape, const Ints& in_stride, const Ints& keep_stride, int64_t columns,
+             uintptr_t keep, uintptr_t lengths, bool causal, int64_t offset, int type, uintptr_t in, uintptr_t out,
+             uintptr_t words, uintptr_t marks, uintptr_t exponent, int isa, int threads) {
+              const smx_rows r = rows(shape, in_stride, keep_stride, columns, keep, lengths, causal, offset);
+              nb::gil_scoped_release release;
+              return smx_rows_float(&spec.c, &r, smx_float(type), at<const void>(in), at<void>(out),
+                                    at<uint8_t>(words), at<uint8_t>(marks), at<int32_t>(exponent), isa, threads);
+          });
+
+    m.def("backward", [](const Spec& spec, int type, int64_t rows, int64_t columns, uintptr_t grad, uintptr_t words,
+                         uintptr_t marks, uintptr_t exponent, float factor, uintptr_t dx, int isa, int threads) {
+        nb::gil_scoped_release release;
+        smx_backward(&spec.c, smx_float(type), rows, columns, at<const void>(grad), at<const uint8_t>(words),
+                     at<const uint8_t>(marks), at<const int32_t>(exponent), factor, at<void>(dx), isa, threads);
+    });
+
+    m.def("quantize", [](uintptr_t in, int64_t count, float scale, uintptr_t out, int isa, int threads) {
+        nb::gil_scoped_release release;
+        smx_quantize(at<const float>(in), count, scale, at<int8_t>(out), isa, threads);
+    });
+
+    m.def("largest", [](uintptr_t in, int64_t count, int isa, int threads) {
+        nb::gil_scoped_release release;
+        return smx_largest(at<const float>(in), count, isa, threads);
+    });
+}

@@ -1,0 +1,113 @@
+#include "pool.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace smx {
+namespace {
+
+class Pool {
+  public:
+    void run(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body) {
+        {
+            std::lock_guard<std::mutex> lock(state_);
+            while (int(workers_) < threads - 1) {
+                std::thread([this, id = workers_] { work(id); }).detach();
+                workers_++;
+            }
+            body_ = &body;
+            count_ = count;
+            grain_ = grain;
+            next_ = 0;
+            helpers_ = threads - 1;
+            running_ = threads - 1;
+            failure_ = nullptr;
+            round_++;
+        }
+        wake_.notify_all();
+        take();
+        std::unique_lock<std::mutex> lock(state_);
+        done_.wait(lock, [this] { return running_ == 0; });
+        body_ = nullptr;
+        if (failure_) std::rethrow_exception(failure_);
+    }
+
+    std::mutex busy;
+
+  private:
+    // Ranges are handed out as they are asked for, so that a core taken by others does not hold up the rest.
+    void take() {
+        try {
+            for (int64_t at = next_.fetch_add(grain_); at < count_; at = next_.fetch_add(grain_))
+                (*body_)(at, at + grain_ < count_ ? at + grain_ : count_);
+        } catch (...) {
+            std::lock_guard<std::mutex> lock(state_);
+            failure_ = std::current_exception();
+        }
+    }
+
+    void work(int id) {
+        uint64_t seen = 0;
+        for (;;) {
+            {
+                std::unique_lock<std::mutex> lock(state_);
+                wake_.wait(lock, [&] { return round_ != seen; });
+                seen = round_;
+                if (id >= helpers_) continue;
+            }
+            take();
+            std::lock_guard<std::mutex> lock(state_);
+            if (--running_ == 0) done_.notify_one();
+        }
+    }
+
+    std::mutex state_;
+    std::condition_variable wake_, done_;
+    int workers_ = 0, helpers_ = 0, running_ = 0;
+    uint64_t round_ = 0;
+    const std::function<void(int64_t, int64_t)>* body_ = nullptr;
+    int64_t count_ = 0, grain_ = 1;
+    std::atomic<int64_t> next_{0};
+    std::exception_ptr failure_;
+};
+
+std::atomic<Pool*> current{nullptr};
+
+// A child of fork has none of its parent's threads: it starts a pool of its own.
+void forget() { current = nullptr; }
+
+Pool* pool() {
+    static const int once = pthread_atfork(nullptr, nullptr, forget);
+    (void)once;
+    Pool* found = current.load();
+    if (found) return found;
+    Pool* made = new Pool;  // never freed: its sleeping threads live as long as the process
+    if (current.compare_exchange_strong(found, made)) return made;
+    delete made;
+    return found;
+}
+
+}  // namespace
+
+void parallel(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body) {
+    if (count <= 0) return;
+    const int64_t ranges = (count + grain - 1) / grain;
+    if (threads > ranges) threads = int(ranges);
+    if (threads > 1) {
+        Pool* shared = pool();
+        std::unique_lock<std::mutex> lock(shared->busy, std::try_to_lock);
+        if (lock.owns_lock()) {
+            shared->run(count, grain, threads, body);
+            return;
+        }
+    }
+    body(0, count);
+}
+
+}  // namespace smx

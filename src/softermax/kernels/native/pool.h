@@ -1,0 +1,14 @@
+// A few threads that sleep until there is a large input, and never outlive a fork.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace smx {
+
+// Calls body(first, last) on ranges that cover 0 ... count, at most `threads` of them at a time, the caller being one.
+// Ranges hold at least `grain`. Where the pool is busy with another caller, this one works alone: two
+// operators that run at once already use two cores.
+void parallel(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body);
+
+}  // namespace smx

@@ -1,0 +1,273 @@
+// Rows of int8 scores to uint8 words, once for all instruction sets.
+//
+// A policy V brings vectors of V::W bytes and the look-ups. The one idea that makes rows fast: with
+// c = 4m + 3, every score has an index i = c - x >= 0, u is a table of 64 entries of i, and, since
+// truncating shifts compose, so is the numerator of A5 whatever the slicing. The output word is then a
+// table of the row. A masked element gets an index past the tables, where both are zero.
+#pragma once
+
+#include <cstring>
+
+#include "isa.h"
+
+namespace smx {
+namespace {  // every instruction set has its own copy: one shared copy could use another set's instructions
+
+constexpr int BLOCK = 128;         // elements of a step of the sliced sum
+constexpr int LANES = 16;          // its granularity
+constexpr int SLICES = BLOCK / LANES;
+
+// 4m + 3 for the largest raw score of a slice. 31.75 has no ceiling in range: it takes 31 (A2).
+inline int ceiling(int largest, bool ceil) {
+    if (ceil) largest = largest + 3 > 127 ? 127 : largest + 3;
+    return largest | 3;
+}
+
+template <class V, bool Masked>
+SMX_TARGET int largest(const int8_t* x, const uint8_t* keep, int64_t n) {
+    int found = -128;
+    if (n < V::W) {
+        for (int64_t i = 0; i < n; i++)
+            if ((!Masked || keep[i]) && x[i] > found) found = x[i];
+        return found;
+    }
+    typename V::Bytes best = V::set1(-128);
+    for (int64_t i = 0;; i += V::W) {
+        if (i + V::W > n) i = n - V::W;  // the last vector overlaps: harmless to a maximum
+        typename V::Bytes v = V::load(x + i);
+        if (Masked) v = V::sink(v, V::hidden(keep + i));
+        best = V::max(best, v);
+        if (i + V::W >= n) break;
+    }
+    return V::highest(best);
+}
+
+template <class V, bool Masked>
+SMX_TARGET uint64_t sum(const typename V::Sums& table, const smx_spec& s, int c, const int8_t* x,
+                        const uint8_t* keep, int64_t n) {
+    uint64_t total = 0;
+    if (n < V::W) {
+        for (int64_t i = 0; i < n; i++) {
+            const int step = c - x[i];
+            if ((!Masked || keep[i]) && step < SMX_STEPS) total += s.unnormed[step];
+        }
+        return total;
+    }
+    const typename V::Bytes top = V::set1(c);
+    typename V::Total acc = V::none();
+    int64_t i = 0;
+    for (; i + V::W <= n; i += V::W) {
+        typename V::Bytes step = V::sub(top, V::load(x + i));
+        if (Masked) step = V::join(step, V::hidden(keep + i));
+        V::add(acc, table, step);
+    }
+    if (i < n) {  // the last vector overlaps: what was counted is hidden
+        const int64_t at = n - V::W;
+        typename V::Bytes step = V::join(V::sub(top, V::load(x + at)), V::first(int(i - at)));
+        if (Masked) step = V::join(step, V::hidden(keep + at));
+        V::add(acc, table, step);
+    }
+    return V::total(acc);
+}
+
+template <class V, bool Masked, bool Stream>
+SMX_TARGET void write(const typename V::Words& table, const uint8_t* entries, int c, const int8_t* x,
+                      const uint8_t* keep, int64_t n, uint8_t* y) {
+    if (n < V::W) {
+        for (int64_t i = 0; i < n; i++) {
+            const int step = c - x[i];
+            y[i] = (!Masked || keep[i]) && step < SMX_STEPS ? entries[step] : 0;
+        }
+        return;
+    }
+    const typename V::Bytes top = V::set1(c);
+    int64_t i = 0;
+    for (; i + V::W <= n; i += V::W) {
+        typename V::Bytes step = V::sub(top, V::load(x + i));
+        if (Masked) step = V::join(step, V::hidden(keep + i));
+        if (Stream)
+            V::stream(y + i, V::look(table, step));
+        else
+            V::store(y + i, V::look(table, step));
+    }
+    if (i < n) {
+        i = n - V::W;
+        typename V::Bytes step = V::sub(top, V::load(x + i));
+        if (Masked) step = V::join(step, V::hidden(keep + i));
+        V::store(y + i, V::look(table, step));
+    }
+}
+
+struct PowSum {
+    uint64_t d;
+    int c;  // 4m + 3 of the row's last running max
+};
+
+// A4 for one slice after another, of any width.
+template <class V, bool Masked>
+SMX_TARGET PowSum powsum_in_order(const typename V::Sums& table, const smx_spec& s, const int8_t* x,
+                                  const uint8_t* keep, int64_t n, int64_t width) {
+    PowSum p{0, ceiling(-128, s.max_ceil)};
+    for (int64_t at = 0; at < n; at += width) {
+        const int64_t count = n - at < width ? n - at : width;
+        const uint8_t* kept = Masked ? keep + at : nullptr;
+        int c = ceiling(largest<V, Masked>(x + at, kept, count), s.max_ceil);
+        if (c < p.c) c = p.c;
+        const uint64_t l = (sum<V, Masked>(table, s, c, x + at, kept, count) + s.sum_bias) >> s.sum_shift;
+        p.d = (p.d >> ((c - p.c) >> 2)) + l;
+        if (p.d > s.powsum_high) p.d = s.powsum_high;
+        p.c = c;
+    }
+    return p;
+}
+
+// A4 for slices of 16 or 32: V::block gives maxima, running maxima and exact sums of eight slices of 16 at a
+// time. While the running max stays, terms just add up; only where it grows do slices go one by one.
+template <class V, bool Masked, int Width>
+SMX_TARGET PowSum powsum_blocks(const typename V::Sums& table, const smx_spec& s, const int8_t* x,
+                                const uint8_t* keep, int64_t n) {
+    constexpr int STEP = Width / LANES;
+    PowSum p{0, ceiling(-128, s.max_ceil)};
+    int carry = -128;
+    alignas(64) int8_t c[SLICES];
+    alignas(64) uint32_t exact[SLICES], terms[SLICES / STEP];
+    alignas(64) int8_t last[BLOCK];
+    alignas(64) uint8_t last_keep[BLOCK];
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        if (at + BLOCK <= n) {
+            carry = V::template block<Masked, Width>(table, s, x + at, Masked ? keep + at : nullptr, carry, c, exact);
+        } else {
+            const size_t count = size_t(n - at);
+            std::memset(last_keep, 0, BLOCK);
+            std::memset(last, 0, BLOCK);
+            std::memcpy(last, x + at, count);
+            if (Masked)
+                std::memcpy(last_keep, keep + at, count);
+            else
+                std::memset(last_keep, 1, count);
+            carry = V::template block<true, Width>(table, s, last, last_keep, carry, c, exact);
+        }
+        uint64_t together = 0;
+        for (int i = 0; i < SLICES / STEP; i++) {
+            uint32_t both = exact[i * STEP];
+            if (STEP == 2) both += exact[i * STEP + 1];
+            terms[i] = (both + s.sum_bias) >> s.sum_shift;
+            together += terms[i];
+        }
+        if (c[SLICES - 1] == p.c) {
+            p.d += together;
+            if (p.d > s.powsum_high) p.d = s.powsum_high;
+            continue;
+        }
+        for (int i = 0; i < SLICES / STEP; i++) {
+            const int now = c[i * STEP];
+            p.d = (p.d >> ((now - p.c) >> 2)) + terms[i];
+            if (p.d > s.powsum_high) p.d = s.powsum_high;
+            p.c = now;
+        }
+    }
+    return p;
+}
+
+template <class V, bool Masked>
+SMX_TARGET PowSum powsum(const typename V::Sums& table, const smx_spec& s, const int8_t* x, const uint8_t* keep,
+                         int64_t n) {
+    if constexpr (V::BLOCKS) {
+        if (s.slice_width == 16) return powsum_blocks<V, Masked, 16>(table, s, x, keep, n);
+        if (s.slice_width == 32) return powsum_blocks<V, Masked, 32>(table, s, x, keep, n);
+    }
+    return powsum_in_order<V, Masked>(table, s, x, keep, n, s.slice_width ? s.slice_width : n);
+}
+
+// A5 and A7 for every index that a score can have.
+SMX_TARGET int output_table(const smx_spec& s, uint64_t d, uint8_t* entries) {
+    if (d == 0) d = 1;
+    const int e = 63 - __builtin_clzll(d);
+    const int fraction_bits = s.powsum_bits - 1;
+    const uint64_t z = (d << (fraction_bits - e)) & ((uint64_t(1) << fraction_bits) - 1);
+    const uint32_t r = s.reciprocal[z >> (fraction_bits - s.reciprocal_bits)];
+    const int shift = s.row_scaled ? s.output_shift : s.output_shift + e;
+    if (shift > 31) {  // u·r < 2^31: nothing is left
+        std::memset(entries, 0, SMX_STEPS);
+    } else {
+        const uint32_t bias = s.output_half_up ? (uint32_t(1) << shift) >> 1 : 0;
+        const uint32_t high = s.output_high;
+        for (int i = 0; i < SMX_STEPS; i++) {
+            const uint32_t y = (s.unnormed[i] * r + bias) >> shift;
+            entries[i] = uint8_t(y < high ? y : high);
+        }
+    }
+    return s.row_scaled ? e - s.powsum_fraction : 0;
+}
+
+// One row; returns its exponent. Columns past n are the caller's.
+template <class V, bool Masked>
+SMX_TARGET int row(const typename V::Sums& table, const smx_spec& s, const int8_t* x, const uint8_t* keep, int64_t n,
+                   uint8_t* y, bool stream) {
+    alignas(64) uint8_t entries[SMX_STEPS];
+    const PowSum p = powsum<V, Masked>(table, s, x, keep, n);
+    const int exponent = output_table(s, p.d, entries);
+    const typename V::Words words = V::words(entries);
+    if (stream && V::aligned(y))
+        write<V, Masked, true>(words, entries, p.c, x, keep, n, y);
+    else
+        write<V, Masked, false>(words, entries, p.c, x, keep, n, y);
+    return exponent;
+}
+
+// Where a row of the batch lies, counted on from row to row.
+struct Cursor {
+    const smx_rows& rows;
+    int64_t index[SMX_MAX_DIMS];
+    int64_t in = 0, keep = 0, at;
+
+    Cursor(const smx_rows& batch, int64_t first) : rows(batch), at(first) {
+        for (int64_t d = rows.dims - 1; d >= 0; d--) {
+            index[d] = first % rows.shape[d];
+            first /= rows.shape[d];
+            in += index[d] * rows.in_stride[d];
+            keep += index[d] * rows.keep_stride[d];
+        }
+    }
+
+    int64_t length() const {
+        int64_t n = rows.columns;
+        if (rows.lengths && rows.lengths[at] < n) n = rows.lengths[at];
+        if (rows.causal) {
+            const int64_t seen = (rows.dims ? index[rows.dims - 1] : 0) + rows.offset + 1;
+            if (seen < n) n = seen;
+        }
+        return n > 0 ? n : 0;
+    }
+
+    void next() {
+        at++;
+        for (int64_t d = rows.dims - 1; d >= 0; d--) {
+            in += rows.in_stride[d];
+            keep += rows.keep_stride[d];
+            if (++index[d] < rows.shape[d]) return;
+            in -= rows.shape[d] * rows.in_stride[d];
+            keep -= rows.shape[d] * rows.keep_stride[d];
+            index[d] = 0;
+        }
+    }
+};
+
+template <class V>
+SMX_TARGET void rows_int8(const smx_spec& s, const smx_rows& batch, const int8_t* in, uint8_t* out, int32_t* exponent,
+                          int64_t first, int64_t last, bool stream) {
+    const typename V::Sums table = V::sums(s.unnormed);
+    Cursor at(batch, first);
+    for (int64_t r = first; r < last; r++, at.next()) {
+        const int64_t n = at.length();
+        uint8_t* y = out + r * batch.columns;
+        const int e = batch.keep ? row<V, true>(table, s, in + at.in, batch.keep + at.keep, n, y, stream)
+                                 : row<V, false>(table, s, in + at.in, nullptr, n, y, stream);
+        if (n < batch.columns) std::memset(y + n, 0, size_t(batch.columns - n));
+        if (exponent) exponent[r] = e;
+    }
+    if (stream) V::fence();
+}
+
+}  // namespace
+}  // namespace smx

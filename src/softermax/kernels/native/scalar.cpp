@@ -1,0 +1,11 @@
+#include "portable.h"
+
+namespace smx {
+
+const Isa* scalar() {
+    static const Isa isa{rows_int8<Portable>, rows_float_any<Portable>, backward_any<Portable>, nullptr, nullptr,
+                         quantize<Portable>,  largest_float<Portable>};
+    return &isa;
+}
+
+}  // namespace smx

@@ -1,0 +1,126 @@
+"""int8 rows to uint8 rows, from NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softermax.kernels.core import ISAS, isa, native, usable
+from softermax.kernels.plan import native_spec, supports
+from softermax.spec import SoftermaxSpec
+
+if TYPE_CHECKING:
+    from softermax.fixedpoint import IntArray
+    from softermax.golden import BoolArray
+    from softermax.verify import Body
+
+MAX_DIMS = 8
+
+
+def path_number(path: str | None) -> int:
+    """The C ABI's number of a path, or of the one in use."""
+    chosen = isa() if path is None else path
+    if chosen is None:
+        raise RuntimeError("the native core is not available: `softermax info` says why")
+    if chosen not in usable():
+        raise ValueError(f"path {chosen!r}: this CPU and this build can run {', '.join(usable())}")
+    return ISAS[chosen]
+
+
+def softermax_int8(
+    raw: NDArray[np.int8],
+    spec: SoftermaxSpec,
+    mask: NDArray[np.bool_] | None = None,
+    lengths: NDArray[np.integer[Any]] | None = None,
+    causal: bool = False,
+    out: NDArray[np.uint8] | None = None,
+    path: str | None = None,
+    threads: int = 1,
+) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Output words and exponents (A7; zero for a fixed output) of rows along the last axis.
+
+    An element takes part where ``mask`` (boolean, broadcast) is True, its column is below the row's
+    entry of ``lengths`` (broadcast to the leading axes), and, with ``causal``, not past its row: row i
+    of the last two axes sees columns 0 to i + columns - rows.
+    """
+    x = np.asarray(raw)
+    if x.dtype != np.int8:
+        raise TypeError(f"raw words must be int8, got {x.dtype}")
+    if x.ndim == 0:
+        raise ValueError("raw words need at least one dimension, got a scalar")
+    if x.ndim - 1 > MAX_DIMS:
+        raise ValueError(f"raw words have {x.ndim} dimensions; allowed is up to {MAX_DIMS + 1}")
+    if causal and x.ndim < 2:
+        raise ValueError(f"causal needs rows and columns, got shape {x.shape}")
+    lead, columns = x.shape[:-1], x.shape[-1]
+    if out is None:
+        out = np.empty(x.shape, dtype=np.uint8)
+    elif out.dtype != np.uint8 or out.shape != x.shape or not out.flags.c_contiguous:
+        raise ValueError(f"out must be dense uint8 of shape {x.shape}, got {out.dtype} of shape {out.shape}")
+    exponent = np.zeros(lead, dtype=np.int32)
+    number = path_number(path)
+    if columns == 0 or x.size == 0:
+        return out, exponent
+    if x.strides[-1] != 1:
+        x = np.ascontiguousarray(x)
+    keep, keep_stride = _mask(mask, x.shape)
+    counts = _lengths(lengths, lead)
+    native.rows_int8(
+        native_spec(spec), list(lead), list(x.strides[:-1]), keep_stride, columns,
+        0 if keep is None else keep.ctypes.data, 0 if counts is None else counts.ctypes.data,
+        causal, columns - lead[-1] if causal else 0,
+        x.ctypes.data, out.ctypes.data, exponent.ctypes.data, number, threads,
+    )  # fmt: skip
+    return out, exponent
+
+
+def _mask(mask: Any, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_] | None, list[int]]:
+    """A mask with dense columns, and its strides over the leading axes."""
+    if mask is None:
+        return None, [0] * (len(shape) - 1)
+    keep = np.asarray(mask)
+    if keep.dtype != np.bool_:
+        raise TypeError(f"mask must be boolean, True where an element takes part, got dtype {keep.dtype}")
+    try:
+        whole = np.broadcast_to(keep, shape)
+    except ValueError:
+        raise ValueError(f"mask of shape {keep.shape} does not broadcast to the scores' {shape}") from None
+    if whole.strides[-1] != 1 and shape[-1] > 1:
+        whole = np.ascontiguousarray(whole)
+    return whole, list(whole.strides[:-1])
+
+
+def _lengths(lengths: Any, lead: tuple[int, ...]) -> NDArray[np.int32] | None:
+    if lengths is None:
+        return None
+    counts = np.asarray(lengths)
+    if counts.dtype.kind not in "iu":
+        raise TypeError(f"lengths must be integers, got dtype {counts.dtype}")
+    if counts.size and counts.min() < 0:
+        raise ValueError(f"lengths must be 0 or more, got {counts.min()}")
+    try:
+        whole = np.broadcast_to(counts, lead)
+    except ValueError:
+        raise ValueError(f"lengths of shape {counts.shape} do not broadcast to the rows' {lead}") from None
+    return np.ascontiguousarray(np.minimum(whole, np.iinfo(np.int32).max), dtype=np.int32)
+
+
+def bodies() -> list[Body]:
+    """For `softermax verify`: one body for every path that runs here."""
+    from softermax.verify import Body
+
+    if native is None:
+        raise ImportError("the native core is not installed; reinstall with a C++17 compiler to get it")
+
+    def runner(path: str) -> Any:
+        def run(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> tuple[IntArray, IntArray | None]:
+            words, exponent = softermax_int8(raw.astype(np.int8), spec, mask, path=path)
+            return words.astype(np.int64), exponent.astype(
+                np.int64
+            ) if spec.output_mode == "row-scaled" else None
+
+        return run
+
+    return [Body(f"kernel {path}", runner(path), supports) for path in usable()]
