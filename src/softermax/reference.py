@@ -81,11 +81,15 @@ LADDER: dict[str, Callable[[ArrayLike], FloatArray]] = {
 
 
 def _row(x: ArrayLike) -> FloatArray:
-    row = np.asarray(x, dtype=np.float64)
+    row = np.asarray(x)
+    if row.dtype.kind not in "fiu":
+        raise TypeError(f"scores must be real numbers, got dtype {row.dtype}")
+    row = row.astype(np.float64)
     if row.ndim == 0 or row.shape[-1] == 0:
         raise ValueError(f"a row needs at least one score, got shape {row.shape}")
     if not np.isfinite(row).all():
-        raise ValueError("scores must be finite")
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(row))[0])
+        raise ValueError(f"scores must be finite, got {row[at]} at {at}")
     return row
 
 
