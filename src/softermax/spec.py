@@ -227,6 +227,8 @@ class SoftermaxSpec:
             values = json.loads(text)
         except json.JSONDecodeError as error:
             raise ValueError(f"not a spec: JSON is broken at line {error.lineno}: {error.msg}") from None
+        except RecursionError:
+            raise ValueError("not a spec: JSON is nested too deeply") from None
         if not isinstance(values, dict):
             raise ValueError(f"not a spec: expected a JSON object, got {type(values).__name__}")
         return cls.from_dict(values)
