@@ -1,0 +1,30 @@
+"""The paper's units in Amaranth, bit-exact with the golden model, as streaming components.
+
+==================  ====================================================  ==========================
+file                component                                             ports
+==================  ====================================================  ==========================
+int_max             ``IntMax(spec, rows)``                                wires and an enable
+power_of_two        ``PowerOfTwo(spec, lanes)``                           wires and an enable
+reduction           ``Reduction(spec, rows)``                             wires and enables
+unnormed_softmax    ``UnnormedSoftmax(spec, rows=1)``                     ``slices`` in; ``unnormed``,
+                                                                          ``sums`` out
+normalization       ``Normalization(spec, lanes, rows=1)``                ``finished``, ``slices`` in;
+                                                                          ``probabilities`` out
+==================  ====================================================  ==========================
+
+All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in `words`:
+
+- ``UnnormedSoftmax.slices``: ``x`` (lanes of raw words), ``mask`` (a bit a lane, 1 takes part), ``row``
+  (only if rows > 1), ``first``, ``last``.
+- ``UnnormedSoftmax.unnormed``: ``u`` (lanes), ``max`` (the slice's running max; in a row's last slice the
+  row's max), ``row``, ``last``; one for every slice.
+- ``UnnormedSoftmax.sums``: ``powsum``, ``row``; one for every row, in the order in which rows finish, two
+  cycles after the row's last unnormed slice. A stream of its own, so that no unnormed word waits in
+  registers for it.
+- ``Normalization.finished``: ``max``, ``powsum``, ``row``; one for every row, ahead of its slices.
+- ``Normalization.slices``: ``u`` (lanes), ``max`` (the slice's), ``last``.
+- ``Normalization.probabilities``: ``y`` (lanes), ``row``, ``last``, and ``exponent`` if row-scaled.
+
+Submodules are named after the files, so that synthesis can report area by unit. A component states
+its ``latency`` in cycles. `convert` makes RTLIL and Verilog of any component.
+"""

@@ -1,0 +1,177 @@
+"""The Normalization unit (A5, A7): numerators times the reciprocal of their row's PowSum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from softermax.rtl.carry_save import carry_save, columns_of
+from softermax.rtl.reciprocal import Reciprocal
+from softermax.rtl.rounding import saturate, shift_right
+from softermax.rtl.words import (
+    MAX_LANES,
+    MAX_ROWS,
+    check_count,
+    finished_row_layout,
+    numerator_layout,
+    output_layout,
+    unnormed_bits,
+)
+from softermax.spec import SoftermaxSpec
+
+
+class Normalization(wiring.Component):
+    """Finished rows and their slices in, probabilities out, one slice a cycle.
+
+    ``finished`` brings max and PowSum of a row, ``slices`` then all slices of that row, the last one
+    with ``last`` set; the next row may be brought while the last slice is taken. Rows come out in
+    the order in which they came in. All lanes share the row's one reciprocal.
+
+    A row with an element in it has a PowSum of at least 0.5 (A5). The unit relies on that: where
+    PowSum is less, all of the row's words must be zero.
+
+    stage 1   leading one of PowSum, once a row                           | position, mantissa
+    stage 2   numerators, u >> (row's max - slice's max); the reciprocal  | numerators, reciprocal
+    stage 3   product (row-scaled: rounded, saturated)                    | its bits that count
+    stage 4   shift by the leading one's position, rounded and saturated, without a register
+    """
+
+    row_latency = 1
+    """Cycles from a finished row until its first slice can be taken."""
+    latency = 2
+    """Cycles from a slice to its probabilities."""
+    cycles_per_slice = 1
+
+    def __init__(self, spec: SoftermaxSpec, lanes: int, rows: int = 1) -> None:
+        self.spec = spec
+        self.lanes = check_count("lanes", lanes, MAX_LANES)
+        self.rows = check_count("rows", rows, MAX_ROWS)
+        super().__init__(
+            {
+                "finished": In(stream.Signature(finished_row_layout(spec, rows))),
+                "slices": In(stream.Signature(numerator_layout(spec, lanes))),
+                "probabilities": Out(stream.Signature(output_layout(spec, lanes, rows))),
+            }
+        )
+        self.reciprocal = Reciprocal(spec)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        spec = self.spec
+        m.submodules.reciprocal = reciprocal = self.reciprocal
+        finished, slices, out = self.finished, self.slices, self.probabilities
+
+        row_valid = Signal()
+        valid_3 = Signal()
+        into_1 = Signal()
+        into_3 = Signal()
+        into_4 = Signal()
+        stage_4_free = Signal()
+        m.d.comb += [
+            stage_4_free.eq(~out.valid | out.ready),
+            into_4.eq(valid_3 & stage_4_free),
+            slices.ready.eq(row_valid & (~valid_3 | stage_4_free)),
+            into_3.eq(slices.valid & slices.ready),
+            finished.ready.eq(~row_valid | (into_3 & slices.p.last)),
+            into_1.eq(finished.valid & finished.ready),
+        ]
+        with m.If(finished.ready):
+            m.d.sync += row_valid.eq(finished.valid)
+        with m.If(~valid_3 | stage_4_free):
+            m.d.sync += valid_3.eq(into_3)
+        with m.If(stage_4_free):
+            m.d.sync += out.valid.eq(valid_3)
+
+        # Stage 1.
+        row_max = Signal.like(finished.p.max, reset_less=True)
+        m.d.comb += [reciprocal.powsum.eq(finished.p.powsum), reciprocal.enable.eq(into_1)]
+        with m.If(into_1):
+            m.d.sync += row_max.eq(finished.p.max)
+
+        # Stage 2. What belongs to the row moves along with its slices, for the next row may follow.
+        shift = Signal(unsigned(spec.max.integer))
+        nothing_left = Signal()
+        m.d.comb += [shift.eq(row_max - slices.p.max), nothing_left.eq(shift >= unnormed_bits(spec))]
+        shift_bits = min(spec.max.integer, (unnormed_bits(spec) - 1).bit_length())
+        factor = Signal.like(reciprocal.reciprocal, reset_less=True)
+        leading_one_3 = Signal.like(reciprocal.leading_one, reset_less=True)
+        leading_one_4 = Signal.like(reciprocal.leading_one, reset_less=True)
+        last_3 = Signal(reset_less=True)
+        last_4 = Signal.like(out.p.last, reset_less=True)
+        with m.If(into_3):
+            m.d.sync += [
+                factor.eq(reciprocal.reciprocal),
+                leading_one_3.eq(reciprocal.leading_one),
+                last_3.eq(slices.p.last),
+            ]
+        with m.If(into_4):
+            m.d.sync += [leading_one_4.eq(leading_one_3), last_4.eq(last_3)]
+        m.d.comb += out.p.last.eq(last_4)
+        if spec.output_mode == "row-scaled":
+            m.d.comb += out.p.exponent.eq(leading_one_4 - spec.powsum.fraction)
+        if self.rows > 1:
+            row_2, row_3, row_4 = (
+                Signal.like(finished.p.row, reset_less=True, name=f"row_{i}") for i in (2, 3, 4)
+            )
+            for enable, register, value in (
+                (into_1, row_2, finished.p.row),
+                (into_3, row_3, row_2),
+                (into_4, row_4, row_3),
+            ):
+                with m.If(enable):
+                    m.d.sync += register.eq(value)
+            m.d.comb += out.p.row.eq(row_4)
+
+        for lane in range(self.lanes):
+            numerator = Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}")
+            with m.If(into_3):
+                u = slices.p.u[lane][: unnormed_bits(spec)]
+                m.d.sync += numerator.eq(Mux(nothing_left, 0, u >> shift[:shift_bits]))
+            m.d.comb += out.p.y[lane].eq(self._output(m, lane, numerator, factor, leading_one_4, into_4))
+        return m
+
+    def _output(
+        self, m: Module, lane: int, numerator: Signal, factor: Signal, leading_one: Signal, enable: Signal
+    ) -> Value:
+        """Stages 3 and 4 of a lane."""
+        spec = self.spec
+        product = self._product(m, lane, numerator, factor)
+        drop = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
+        if spec.output_mode == "row-scaled":
+            y = Signal(unsigned(spec.output.bits), reset_less=True, name=f"y_{lane}")
+            with m.If(enable):
+                m.d.sync += y.eq(saturate(shift_right(product, drop, spec.output_rounding), spec.output.bits))
+            return y
+        # The leading one's position is at least Fd - 1, so the shift is at least `drop - 1`, and what
+        # lies below it only matters for rounding: one bit to round half up, all of them to even.
+        drop -= 1
+        below = {"truncate": 0, "half-up": min(1, drop), "half-even": drop}[spec.output_rounding]
+        kept = Signal(len(product) - drop + below, reset_less=True, name=f"product_kept_{lane}")
+        with m.If(enable):
+            m.d.sync += kept.eq(product[drop - below :])
+        beyond = Signal(unsigned(spec.powsum.integer.bit_length()), name=f"beyond_{lane}")
+        m.d.comb += beyond.eq(leading_one - (spec.powsum.fraction - 1))
+        if spec.output_rounding == "half-up" and below:
+            # The bit behind the point comes with the word: nothing else has to be kept for it.
+            shifted = kept >> beyond
+            rounded: Value = shifted[1:] + shifted[0]
+        else:
+            rounded = shift_right(kept, beyond + below, spec.output_rounding)
+        return saturate(rounded, spec.output.bits)
+
+    def _product(self, m: Module, lane: int, numerator: Signal, factor: Signal) -> Signal:
+        """Numerator times a reciprocal within [2^(Fr-1), 2^Fr].
+
+        Of the reciprocal's two top bits one is always set and never both, so they share a row of the
+        multiplier's columns.
+        """
+        top = self.spec.reciprocal.fraction
+        rows: list[tuple[Value, int]] = [(Mux(factor[j], numerator, 0), j) for j in range(top - 1)]
+        rows.append((Mux(factor[top], Cat(0, numerator), numerator), top - 1))
+        product = Signal(len(numerator) + top, name=f"product_{lane}")
+        total, carries = carry_save(columns_of(rows, len(product)))
+        m.d.comb += product.eq(total + carries)
+        return product

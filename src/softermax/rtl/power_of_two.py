@@ -1,0 +1,67 @@
+"""Power of Two (A3): 2^(x - max) of every lane as an unnormed word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from softermax.rtl.piecewise import lookup
+from softermax.rtl.rounding import shift_right
+from softermax.rtl.words import integer_max, lanes_of, unnormed_bits
+from softermax.spec import SoftermaxSpec
+from softermax.tables import pow2_table
+
+
+class PowerOfTwo(wiring.Component):
+    """Stage 1 subtracts, stage 2 looks 2^f up and shifts it right by k.
+
+    Between them a lane needs only f, k and whether anything is left: fewer bits than the score,
+    and less than half of the unnormed word. The max is an integer, so f is the score's own
+    fraction and k a difference of integers.
+    """
+
+    def __init__(self, spec: SoftermaxSpec, lanes: int) -> None:
+        self._spec = spec
+        super().__init__(
+            {
+                "x": In(lanes_of(spec.input, lanes)),
+                "mask": In(lanes),
+                "running_max": In(integer_max(spec)),
+                "enable": In(1),  # the slice is taken: its lanes enter stage 2
+                "unnormed": Out(lanes_of(spec.unnormed, lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        for lane in range(len(self.mask)):
+            m.d.comb += self.unnormed[lane].eq(self._lane(m, lane))
+        return m
+
+    def _lane(self, m: Module, lane: int) -> Signal:
+        spec, x = self._spec, self.x[lane]
+        fraction = spec.input.fraction
+        # From this shift on nothing is left: rounding can still make a unit of a half.
+        vanishes = unnormed_bits(spec) + (spec.unnormed_rounding != "truncate")
+
+        # Stage 1. The score never lies an integer above the max: k fits the max's bits, modulo.
+        k = Signal(unsigned(spec.max.integer), name=f"k_{lane}")
+        m.d.comb += k.eq(self.running_max - (x >> fraction))
+        shift = Signal(
+            unsigned(min(spec.max.integer, (vanishes - 1).bit_length())),
+            reset_less=True,
+            name=f"shift_{lane}",
+        )
+        f = Signal(unsigned(fraction), reset_less=True, name=f"fraction_{lane}")
+        zero = Signal(reset_less=True, name=f"zero_{lane}")
+        with m.If(self.enable):
+            m.d.sync += [shift.eq(k), f.eq(x[:fraction]), zero.eq(~self.mask[lane] | (k >= vanishes))]
+
+        # Stage 2.
+        lpw = lookup(m, pow2_table(spec), f, f"lpw_{lane}")
+        u = Signal(unsigned(unnormed_bits(spec)), name=f"u_{lane}")
+        m.d.comb += u.eq(Mux(zero, 0, shift_right(lpw, shift, spec.unnormed_rounding)))
+        return u

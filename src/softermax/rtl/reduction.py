@@ -1,0 +1,96 @@
+"""Reduction (A4): the running PowSum of a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from softermax.rtl.carry_save import add_constant, carry_save, columns_of
+from softermax.rtl.rounding import saturate, shift_right
+from softermax.rtl.row_buffer import RowBuffer
+from softermax.rtl.words import check_buildable, lanes_of, row_id, unnormed_bits, word
+from softermax.spec import SoftermaxSpec
+
+
+class Reduction(wiring.Component):
+    """Stage 2 adds the lanes up in carry-save form; stage 3 carries, rounds, renormalises the row's
+    sum so far and adds.
+
+    A new row needs no zeroed sum: its first slice shifts everything out. The loop through the row
+    buffer closes within stage 3, so slices of one row may follow each other without a gap.
+    """
+
+    def __init__(self, spec: SoftermaxSpec, rows: int = 1) -> None:
+        self._spec = spec
+        self._rows = rows
+        lanes = check_buildable(spec)
+        super().__init__(
+            {
+                "unnormed": In(lanes_of(spec.unnormed, lanes)),
+                "renorm_shift": In(unsigned(spec.max.integer)),
+                "first": In(1),
+                **{name: In(field) for name, field in row_id(rows).items()},
+                "enable": In(1),  # stage 2's slice goes on to stage 3
+                "enable_sum": In(1),  # stage 3's slice is added to its row
+                "powsum": Out(word(spec.powsum)),  # the running sum of the slice added last, and its row
+                **{f"{name}_summed": Out(field) for name, field in row_id(rows).items()},
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        spec, powsum_bits = self._spec, self._spec.powsum.bits
+        m.submodules.row_sum = row_sum = RowBuffer(unsigned(powsum_bits), self._rows)
+
+        # Stage 2.
+        lanes = [(self.unnormed[i][: unnormed_bits(spec)], 0) for i in range(check_buildable(spec))]
+        dropped = spec.unnormed.fraction - spec.powsum.fraction
+        rounding, half = spec.powsum_rounding, 0
+        if rounding == "half-up" and dropped:
+            # The half unit joins the columns; what is left to do is truncate.
+            rounding, half = "truncate", 1 << (dropped - 1)
+        largest = len(lanes) * ((1 << unnormed_bits(spec)) - 1) + half
+        columns = columns_of(lanes, largest.bit_length())
+        add_constant(columns, half)
+        total, carries = carry_save(columns)
+        sum_bits, carry_bits = (
+            Signal(len(total), reset_less=True, name=n) for n in ("sum_bits", "carry_bits")
+        )
+        # A PowSum shifted by all its bits is gone, and so is the sum of the row before.
+        shift = Signal(unsigned(min(spec.max.integer, (powsum_bits - 1).bit_length())), reset_less=True)
+        nothing_left = Signal(reset_less=True)
+        with m.If(self.enable):
+            m.d.sync += [
+                sum_bits.eq(total),
+                carry_bits.eq(carries),
+                shift.eq(self.renorm_shift),
+                nothing_left.eq(self.first | (self.renorm_shift >= powsum_bits)),
+            ]
+
+        # Stage 3.
+        slice_sum = Signal(len(total))
+        slice_powsum = Signal(unsigned(len(total) - dropped + 1))
+        renormed = Signal(unsigned(powsum_bits))
+        m.d.comb += [
+            slice_sum.eq(sum_bits + carry_bits),
+            slice_powsum.eq(shift_right(slice_sum, dropped, rounding)),
+            renormed.eq(Mux(nothing_left, 0, row_sum.read >> shift)),
+            row_sum.write.eq(saturate(renormed + slice_powsum, powsum_bits)),
+            row_sum.enable.eq(self.enable_sum),
+        ]
+        if self._rows == 1:
+            # The row buffer itself is the output register.
+            m.d.comb += self.powsum.eq(row_sum.read)
+            return m
+        row = Signal.like(self.row, reset_less=True)
+        powsum = Signal.like(self.powsum, reset_less=True, name="finished_powsum")
+        row_summed = Signal.like(row, reset_less=True, name="finished_row")
+        with m.If(self.enable):
+            m.d.sync += row.eq(self.row)
+        with m.If(self.enable_sum):
+            m.d.sync += [powsum.eq(row_sum.write), row_summed.eq(row)]
+        m.d.comb += [row_sum.row.eq(row), self.powsum.eq(powsum), self.row_summed.eq(row_summed)]
+        return m
