@@ -1,0 +1,152 @@
+"""presets, tables, verify: what they print, as text and as JSON, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_verify import honest, one_word_off
+
+from softermax import verify
+from softermax.cli import main
+from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.tables import pow2_table
+from softermax.verify import Body
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_presets_text(capsys: Capture) -> None:
+    assert main(["presets"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["field", *PRESETS]
+    table = {line.split()[0]: line for line in lines[2:]}
+    assert set(table) == set(SoftermaxSpec().to_dict())
+    assert table["powsum"].split()[1:] == ["Q(10,6)", "Q(10,6)", "Q(16,6)", "Q(16,6)"]
+    assert table["slice_width"].endswith("whole row")
+
+
+def test_presets_json_is_the_presets(capsys: Capture) -> None:
+    assert main(["presets", "--json"]) == 0
+    read = json.loads(capsys.readouterr().out)
+    assert {name: SoftermaxSpec.from_dict(values) for name, values in read.items()} == PRESETS
+
+
+def test_tables_text(capsys: Capture) -> None:
+    assert main(["tables"]) == 0
+    out = capsys.readouterr().out
+    assert "max error" in out.splitlines()[0]
+    for name in PRESETS:
+        assert sum(line.startswith(f"{name} ") for line in out.splitlines()) == 2
+    assert "deferred (A8)" in out
+
+
+def test_tables_verbose_prints_the_words(capsys: Capture) -> None:
+    assert main(["tables", "--spec", "paper", "--verbose"]) == 0
+    out = capsys.readouterr().out
+    for c in ("32,768", "38,968", "46,341", "55,109"):
+        assert c in out
+
+
+def test_tables_json(capsys: Capture) -> None:
+    assert main(["tables", "--json", "--spec", "paper"]) == 0
+    power, reciprocal = json.loads(capsys.readouterr().out)
+    assert (power["function"], reciprocal["function"]) == ("2^x", "1/x")
+    assert power["c_lut"] == [32768, 38968, 46341, 55109]
+    assert power["max error"] == pow2_table(PRESETS["paper"]).max_error()
+    assert reciprocal["m-table"] is True
+    assert reciprocal["in units"] == reciprocal["max error"] * 128
+
+
+def test_tables_of_a_spec_file(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "mine.json"
+    SoftermaxSpec(input="Q(6,8)", pow2_segments=8).save(path)
+    assert main(["tables", "--json", "--spec", str(path)]) == 0
+    power, _ = json.loads(capsys.readouterr().out)
+    assert (power["segments"], power["argument bits"], power["m-table"]) == (8, 8, True)
+
+
+def test_verify_text_and_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    found = [Body("good", honest), Body("other", honest, supports=lambda spec: spec.slice_width == 32)]
+    monkeypatch.setattr(verify, "find_bodies", lambda: (found, {"rtl": "amaranth is not installed"}))
+    assert main(["verify", "--rows", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].split()[:3] == ["body", "cases", "mismatches"]
+    assert "covers paper-32" in out
+    assert "rtl: not installed (amaranth is not installed)" in out
+
+
+def test_verify_json(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(verify, "PRESETS", {"paper": PRESETS["paper"]})
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([Body("good", honest)], {}))
+    assert main(["verify", "--rows", "2", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert set(row) == {"body", "cases", "mismatches", "elements_per_second"}
+    assert (row["body"], row["mismatches"]) == ("good", 0)
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]])
+def test_a_mismatch_gives_exit_code_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, json_flag: list[str]
+) -> None:
+    found = [Body("good", honest), Body("broken", one_word_off)]
+    monkeypatch.setattr(verify, "PRESETS", {"paper": PRESETS["paper"]})
+    monkeypatch.setattr(verify, "find_bodies", lambda: (found, {}))
+    assert main(["verify", "--rows", "2", *json_flag]) == 1
+    out = capsys.readouterr().out
+    if json_flag:
+        good, broken = json.loads(out)
+        assert (good["mismatches"], broken["mismatches"]) == (0, broken["cases"])
+
+
+def test_no_bodies_at_all(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([], {"torch": "not there"}))
+    assert main(["verify", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["tables", "--spec", "papre"], "softermax tables: unknown spec 'papre': allowed is paper, "),
+        (["tables", "--spec", "no-such.json"], "no-such.json"),
+        (["verify", "--rows", "0"], "softermax verify: --rows 0: allowed is 1 or more"),
+    ],
+)
+def test_bad_input_gives_exit_code_two_and_a_message(capsys: Capture, argv: list[str], message: str) -> None:
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+
+
+def test_a_corrupt_spec_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text('{"input": ')
+    assert main(["tables", "--spec", str(path)]) == 2
+    assert f"{path}: not a spec: JSON is broken at line 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["verify", "--rows", "many"], ["nonsense"], ["presets", "-q", "-v"]])
+def test_the_parser_refuses(capsys: Capture, argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(argv)
+    assert exit_.value.code == 2
+    assert "usage: softermax" in capsys.readouterr().err
+
+
+def test_help_and_version(capsys: Capture) -> None:
+    assert main([]) == 0
+    assert "presets" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out.startswith("softermax ")
+
+
+def test_verbose_shows_the_traceback_of_bad_input() -> None:
+    """--verbose raises instead of printing one line, for whoever looks for the cause."""
+    with pytest.raises(ValueError, match="unknown spec"):
+        main(["tables", "--spec", "papre", "--verbose"])
