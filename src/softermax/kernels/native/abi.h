@@ -21,6 +21,9 @@ struct smx_spec {
     uint32_t unnormed[SMX_STEPS];  // u of a score that lies i raw steps below 4m + 3
     const uint32_t* reciprocal;    // r by the top bits of the mantissa's fraction
     int32_t reciprocal_bits;       // how many of these bits there are
+    uint32_t reciprocal_low;       // the smallest r
+    const uint8_t* outputs;        // output tables by leading one and r - low, or null: made row by row
+    int64_t outputs_stride;        // how many r there are
     int32_t max_ceil;              // A2 takes ceilings, else floors
     int64_t slice_width;           // 0: the whole row is one slice
     int32_t sum_shift;             // Fu - Fd
@@ -77,6 +80,11 @@ struct smx_attention {
 // What the core can run here; `smx_best` is the fastest of it.
 int32_t smx_usable(int32_t isa);
 int32_t smx_best();
+
+// Where a spec has few reciprocals, its output tables are made once: how many bytes, zero for none, and their filling
+// (`outputs_stride` and `reciprocal_low` are set).
+int64_t smx_outputs_size(const smx_spec*);
+void smx_fill_outputs(const smx_spec*, uint8_t* outputs);
 
 // int8 rows to uint8 rows. `out` and `exponent` are dense; `exponent` may be null.
 void smx_rows_int8(const smx_spec*, const smx_rows*, const int8_t* in, uint8_t* out, int32_t* exponent, int32_t isa,

@@ -34,11 +34,10 @@ struct Avx2 {
     SMX_TARGET static void store(void* p, Bytes v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
     SMX_TARGET static void stream(void* p, Bytes v) { _mm256_stream_si256(static_cast<__m256i*>(p), v); }
     SMX_TARGET static void fence() { _mm_sfence(); }
-    static bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % W == 0; }
     SMX_TARGET static Bytes hidden(const uint8_t* keep) {
         return _mm256_cmpeq_epi8(load(keep), _mm256_setzero_si256());
     }
-    SMX_TARGET static Bytes first(int n) { return load(FIRST + 64 - n); }
+    SMX_TARGET static Bytes first(int n) { return load(FIRST + 64 - (n < W ? n : W)); }
     SMX_TARGET static Bytes join(Bytes a, Bytes b) { return _mm256_or_si256(a, b); }
     SMX_TARGET static Bytes sink(Bytes v, Bytes hidden) { return _mm256_blendv_epi8(v, set1(-128), hidden); }
     SMX_TARGET static Bytes max(Bytes a, Bytes b) { return _mm256_max_epi8(a, b); }
@@ -94,8 +93,8 @@ struct Avx2 {
     }
 
     template <bool Masked, int Width>
-    SMX_TARGET static int block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int carry,
-                                int8_t* c, uint32_t* exact) {
+    SMX_TARGET static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep,
+                                     int& carry, int8_t* c, uint32_t* terms) {
         __m256i v[4], off[4];
         for (int j = 0; j < 4; j++) {
             v[j] = load(x + 32 * j);
@@ -109,7 +108,7 @@ struct Avx2 {
         const __m256i tops = _mm256_broadcastsi128_si256(top);
         __m256i sums[4];
         for (int j = 0; j < 4; j++) {
-            const __m256i lanes = _mm256_set_m128i(_mm_set1_epi8(char(2 * j + 1)), _mm_set1_epi8(char(2 * j)));
+            const __m256i lanes = _mm256_load_si256(reinterpret_cast<const __m256i*>(LANE_OF + 32 * j));
             __m256i step = sub(_mm256_shuffle_epi8(tops, lanes), v[j]), low, high;
             if (Masked) step = join(step, off[j]);
             unnormed(t, step, low, high);
@@ -122,9 +121,7 @@ struct Avx2 {
         __m256i b = _mm256_or_si256(sums[1], _mm256_slli_epi64(sums[3], 32));
         a = _mm256_add_epi32(a, _mm256_shuffle_epi32(a, 0x4e));  // slices 0, 4 | 1, 5
         b = _mm256_add_epi32(b, _mm256_shuffle_epi32(b, 0x4e));  // slices 2, 6 | 3, 7
-        const __m256i ab = _mm256_unpacklo_epi64(a, b);          // 0, 4, 2, 6 | 1, 5, 3, 7
-        store(exact, _mm256_permutevar8x32_epi32(ab, _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7)));
-        return carry;
+        return x86_terms<Width>(_mm256_unpacklo_epi64(a, b), s, terms);
     }
 
     SMX_TARGET static F set1f(float v) { return _mm256_set1_ps(v); }

@@ -4,11 +4,14 @@
 
 #include "isa.h"
 #include "pool.h"
+#include "rows.h"
 
 namespace {
 
-constexpr int64_t PIECE = 1 << 16;            // elements a thread takes at a time
+constexpr int64_t PIECE = 1 << 17;            // elements a thread takes at a time
 constexpr int64_t LARGE = int64_t(8) << 20;   // bytes of output beyond which it should not displace the cache
+
+constexpr int64_t OUTPUTS = 1 << 17;          // bytes of output tables that a cache can hold
 
 const smx::Isa* of(int32_t isa) {
     switch (isa) {
@@ -51,6 +54,19 @@ int32_t smx_best() {
     for (int32_t isa : {SMX_AVX512, SMX_AVX2, SMX_NEON})
         if (smx_usable(isa)) return isa;
     return SMX_SCALAR;
+}
+
+int64_t smx_outputs_size(const smx_spec* spec) {
+    const int64_t sums = spec->row_scaled ? 1 : spec->powsum_bits;
+    const int64_t size = sums * spec->outputs_stride * SMX_STEPS;
+    return size <= OUTPUTS ? size : 0;
+}
+
+void smx_fill_outputs(const smx_spec* spec, uint8_t* outputs) {
+    const int sums = spec->row_scaled ? 1 : spec->powsum_bits;
+    for (int e = 0; e < sums; e++)
+        for (int64_t i = 0; i < spec->outputs_stride; i++, outputs += SMX_STEPS)
+            smx::output_entries(*spec, spec->reciprocal_low + uint32_t(i), e, outputs);
 }
 
 void smx_rows_int8(const smx_spec* spec, const smx_rows* rows, const int8_t* in, uint8_t* out, int32_t* exponent,

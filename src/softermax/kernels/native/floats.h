@@ -60,10 +60,15 @@ inline void to_type(float v, Fp16* out) {
     out->bits = uint16_t(sign | half);
 }
 
+inline float power_of_two(int exponent) { return from_bits(uint32_t(127 + exponent) << 23); }
+
 inline float rounded(float v, smx_rounding how) {
     if (how == SMX_HALF_EVEN) return std::nearbyintf(v);
     return std::floor(how == SMX_HALF_UP ? v + 0.5f : v);
 }
+
+// A byte for the row, whether any score saturated, and a bit a score.
+inline int64_t marks_size(int64_t columns) { return 1 + (columns + 7) / 8; }
 
 struct Quantized {
     bool saturated = false, broken = false;
@@ -137,8 +142,6 @@ SMX_TARGET void dequantize_row(const uint8_t* words, int64_t n, float scale, T* 
     for (; i < n; i++) to_type(float(words[i]) * scale, out + i);
 }
 
-inline int64_t marks_size(int64_t columns) { return 1 + (columns + 7) / 8; }
-
 template <class V, class T>
 SMX_TARGET int64_t rows_float(const smx_spec& s, const smx_rows& batch, const T* in, T* out, uint8_t* words,
                               uint8_t* marks, int32_t* exponent, int64_t first, int64_t last) {
@@ -147,12 +150,12 @@ SMX_TARGET int64_t rows_float(const smx_spec& s, const smx_rows& batch, const T*
     std::vector<int8_t> raw(size_t(padded) + 1);
     std::vector<uint8_t> scratch(words ? 1 : size_t(columns) + 1);
     int64_t broken = -1;
+    if (marks) std::memset(marks + first * marks_size(columns), 0, size_t((last - first) * marks_size(columns)));
     Cursor at(batch, first);
     for (int64_t r = first; r < last; r++, at.next()) {
         const int64_t n = at.length();
         const uint8_t* keep = batch.keep ? batch.keep + at.keep : nullptr;
         uint8_t* mark = marks ? marks + r * marks_size(columns) : nullptr;
-        if (mark) std::memset(mark, 0, size_t(marks_size(columns)));
         const Quantized q = quantize_row<V>(s, in + at.in, keep, n, raw.data(), mark ? mark + 1 : nullptr);
         if (mark) mark[0] = q.saturated;
         if (q.broken && broken < 0) broken = r;
@@ -161,7 +164,7 @@ SMX_TARGET int64_t rows_float(const smx_spec& s, const smx_rows& batch, const T*
                            : row<V, false>(table, s, raw.data(), nullptr, n, y, false);
         if (n < columns) std::memset(y + n, 0, size_t(columns - n));
         if (exponent) exponent[r] = e;
-        dequantize_row<V>(y, columns, std::ldexp(1.0f, -(s.output_fraction + e)), out + r * columns);
+        dequantize_row<V>(y, columns, power_of_two(-(s.output_fraction + e)), out + r * columns);
     }
     return broken;
 }
@@ -171,7 +174,7 @@ SMX_TARGET void backward(const smx_spec& s, int64_t columns, const T* grad, cons
                          const int32_t* exponent, float factor, T* dx, int64_t first, int64_t last) {
     constexpr int PART = V::W / 4;
     for (int64_t r = first; r < last; r++) {
-        const float scale = std::ldexp(1.0f, -(s.output_fraction + (exponent ? exponent[r] : 0)));
+        const float scale = power_of_two(-(s.output_fraction + (exponent ? exponent[r] : 0)));
         const T* g = grad + r * columns;
         const uint8_t* y = words + r * columns;
         T* out = dx + r * columns;

@@ -23,6 +23,7 @@ T* at(uintptr_t address) {
 struct Spec {
     smx_spec c{};
     std::vector<uint32_t> reciprocal;
+    std::vector<uint8_t> outputs;
 };
 
 void copy(const Ints& from, int64_t* to, size_t most, const char* name) {
@@ -58,7 +59,7 @@ NB_MODULE(_native, m) {
            int powsum_fraction, uint64_t powsum_high, int output_shift, bool row_scaled, bool output_half_up,
            uint32_t output_high, int output_fraction, float input_scale, int input_rounding) {
             new (self) Spec;
-            if (unnormed.size() != SMX_STEPS) throw std::length_error("unnormed");
+            if (unnormed.size() != SMX_STEPS || reciprocal.empty()) throw std::length_error("unnormed");
             self->reciprocal = reciprocal;
             smx_spec& c = self->c;
             std::copy(unnormed.begin(), unnormed.end(), c.unnormed);
@@ -78,6 +79,14 @@ NB_MODULE(_native, m) {
             c.output_fraction = output_fraction;
             c.input_scale = input_scale;
             c.input_rounding = smx_rounding(input_rounding);
+            const auto [low, high] = std::minmax_element(reciprocal.begin(), reciprocal.end());
+            c.reciprocal_low = *low;
+            c.outputs_stride = int64_t(*high) - int64_t(*low) + 1;
+            self->outputs.resize(size_t(smx_outputs_size(&c)));
+            if (!self->outputs.empty()) {
+                smx_fill_outputs(&c, self->outputs.data());
+                c.outputs = self->outputs.data();
+            }
         },
         nb::kw_only(), nb::arg("unnormed"), nb::arg("reciprocal"), nb::arg("reciprocal_bits"), nb::arg("max_ceil"),
         nb::arg("slice_width"), nb::arg("sum_shift"), nb::arg("sum_bias"), nb::arg("powsum_bits"),

@@ -37,7 +37,6 @@ struct Portable {
     static void store(void* p, const Bytes& v) { std::memcpy(p, v.b, W); }
     static void stream(void* p, const Bytes& v) { store(p, v); }
     static void fence() {}
-    static bool aligned(const void*) { return false; }
     static Bytes hidden(const uint8_t* keep) {
         Bytes r;
         for (int i = 0; i < W; i++) r.b[i] = keep[i] ? 0 : 255;
@@ -92,22 +91,21 @@ struct Portable {
         return step;
     }
 
-    // Maxima, running maxima and sums of eight slices of 16; returns the new carry. For slices of 32, both halves
-    // get the maximum of the two.
     template <bool Masked, int Width>
-    static int block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int carry, int8_t* c,
-                     uint32_t* exact) {
-        constexpr int STEP = Width / LANES;
-        for (int i = 0; i < SLICES; i++) {
-            if (i % STEP == 0) {
-                const int found = smx::largest<Portable, Masked>(x + i * LANES, keep + (Masked ? i * LANES : 0), Width);
-                if (found > carry) carry = found;
-            }
-            c[i] = int8_t(ceiling(carry, s.max_ceil));
-            exact[i] = uint32_t(smx::sum<Portable, Masked>(t, s, c[i], x + i * LANES, keep + (Masked ? i * LANES : 0),
-                                                           LANES));
+    static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry, int8_t* c,
+                          uint32_t* terms) {
+        uint32_t together = 0;
+        for (int at = 0; at < BLOCK; at += Width) {
+            const uint8_t* kept = Masked ? keep + at : nullptr;
+            const int found = smx::largest<Portable, Masked>(x + at, kept, Width);
+            if (found > carry) carry = found;
+            const int top = ceiling(carry, s.max_ceil);
+            for (int i = 0; i < Width / LANES; i++) *c++ = int8_t(top);
+            const uint32_t exact = uint32_t(smx::sum<Portable, Masked>(t, s, top, x + at, kept, Width));
+            *terms = (exact + s.sum_bias) >> s.sum_shift;
+            together += *terms++;
         }
-        return carry;
+        return together;
     }
 
     static F set1f(float v) {

@@ -85,10 +85,12 @@ SMX_TARGET void write(const typename V::Words& table, const uint8_t* entries, in
     for (; i + V::W <= n; i += V::W) {
         typename V::Bytes step = V::sub(top, V::load(x + i));
         if (Masked) step = V::join(step, V::hidden(keep + i));
-        if (Stream)
+        if (Stream) {
             V::stream(y + i, V::look(table, step));
-        else
+            __builtin_prefetch(x + i + n);  // most likely the next row
+        } else {
             V::store(y + i, V::look(table, step));
+        }
     }
     if (i < n) {
         i = n - V::W;
@@ -121,8 +123,8 @@ SMX_TARGET PowSum powsum_in_order(const typename V::Sums& table, const smx_spec&
     return p;
 }
 
-// A4 for slices of 16 or 32: V::block gives maxima, running maxima and exact sums of eight slices of 16 at a
-// time. While the running max stays, terms just add up; only where it grows do slices go one by one.
+// A4 for slices of 16 or 32: V::block takes 128 elements, carries the largest score on, and gives 4m + 3 for every 16
+// of them, the slices' terms and their total. While the running max stays, terms just add up; only where it grows do slices go one by one.
 template <class V, bool Masked, int Width>
 SMX_TARGET PowSum powsum_blocks(const typename V::Sums& table, const smx_spec& s, const int8_t* x,
                                 const uint8_t* keep, int64_t n) {
@@ -130,33 +132,37 @@ SMX_TARGET PowSum powsum_blocks(const typename V::Sums& table, const smx_spec& s
     PowSum p{0, ceiling(-128, s.max_ceil)};
     int carry = -128;
     alignas(64) int8_t c[SLICES];
-    alignas(64) uint32_t exact[SLICES], terms[SLICES / STEP];
+    alignas(64) uint32_t terms[SLICES / STEP];
     alignas(64) int8_t last[BLOCK];
     alignas(64) uint8_t last_keep[BLOCK];
     for (int64_t at = 0; at < n; at += BLOCK) {
+        uint32_t together;  // at most 128·(2^16 - 1)
         if (at + BLOCK <= n) {
-            carry = V::template block<Masked, Width>(table, s, x + at, Masked ? keep + at : nullptr, carry, c, exact);
+            together = V::template block<Masked, Width>(table, s, x + at, Masked ? keep + at : nullptr, carry, c, terms);
         } else {
             const size_t count = size_t(n - at);
-            std::memset(last_keep, 0, BLOCK);
-            std::memset(last, 0, BLOCK);
+            for (int i = 0; i < BLOCK; i += V::W) {
+                V::store(last + i, V::set1(0));
+                V::store(last_keep + i, Masked ? V::set1(0) : V::first(int(n - at) > i ? int(n - at) - i : 0));
+            }
             std::memcpy(last, x + at, count);
-            if (Masked)
-                std::memcpy(last_keep, keep + at, count);
-            else
-                std::memset(last_keep, 1, count);
-            carry = V::template block<true, Width>(table, s, last, last_keep, carry, c, exact);
-        }
-        uint64_t together = 0;
-        for (int i = 0; i < SLICES / STEP; i++) {
-            uint32_t both = exact[i * STEP];
-            if (STEP == 2) both += exact[i * STEP + 1];
-            terms[i] = (both + s.sum_bias) >> s.sum_shift;
-            together += terms[i];
+            if (Masked) std::memcpy(last_keep, keep + at, count);
+            together = V::template block<true, Width>(table, s, last, last_keep, carry, c, terms);
         }
         if (c[SLICES - 1] == p.c) {
             p.d += together;
             if (p.d > s.powsum_high) p.d = s.powsum_high;
+            continue;
+        }
+        // Truncating shifts compose: where nothing saturates, one shift of the exact sum does for all slices.
+        const int first = c[0], last_c = c[SLICES - 1];
+        p.d >>= (first - p.c) >> 2;
+        p.c = first;
+        if (p.d + together <= s.powsum_high && last_c - first <= 4 * 32) {
+            uint64_t all = p.d;
+            for (int i = 0; i < SLICES / STEP; i++) all += uint64_t(terms[i]) << ((c[i * STEP] - first) >> 2);
+            p.d = all >> ((last_c - first) >> 2);
+            p.c = last_c;
             continue;
         }
         for (int i = 0; i < SLICES / STEP; i++) {
@@ -179,25 +185,32 @@ SMX_TARGET PowSum powsum(const typename V::Sums& table, const smx_spec& s, const
     return powsum_in_order<V, Masked>(table, s, x, keep, n, s.slice_width ? s.slice_width : n);
 }
 
-// A5 and A7 for every index that a score can have.
-SMX_TARGET int output_table(const smx_spec& s, uint64_t d, uint8_t* entries) {
+// A5 and A7 for every index that a score can have, given the reciprocal and the leading one's position.
+SMX_TARGET void output_entries(const smx_spec& s, uint32_t r, int e, uint8_t* entries) {
+    const int shift = s.row_scaled ? s.output_shift : s.output_shift + e;
+    if (shift > 31 || shift < 0) {  // u·r < 2^31: nothing is left; and no row has a sum below 0.5
+        std::memset(entries, 0, SMX_STEPS);
+        return;
+    }
+    const uint32_t bias = s.output_half_up ? (uint32_t(1) << shift) >> 1 : 0;
+    const uint32_t high = s.output_high;
+    for (int i = 0; i < SMX_STEPS; i++) {
+        const uint32_t y = (s.unnormed[i] * r + bias) >> shift;
+        entries[i] = uint8_t(y < high ? y : high);
+    }
+}
+
+// The row's output table: one of the spec's where it has them all, else made here.
+SMX_TARGET const uint8_t* output_table(const smx_spec& s, uint64_t d, int& exponent, uint8_t* entries) {
     if (d == 0) d = 1;
     const int e = 63 - __builtin_clzll(d);
     const int fraction_bits = s.powsum_bits - 1;
     const uint64_t z = (d << (fraction_bits - e)) & ((uint64_t(1) << fraction_bits) - 1);
     const uint32_t r = s.reciprocal[z >> (fraction_bits - s.reciprocal_bits)];
-    const int shift = s.row_scaled ? s.output_shift : s.output_shift + e;
-    if (shift > 31) {  // u·r < 2^31: nothing is left
-        std::memset(entries, 0, SMX_STEPS);
-    } else {
-        const uint32_t bias = s.output_half_up ? (uint32_t(1) << shift) >> 1 : 0;
-        const uint32_t high = s.output_high;
-        for (int i = 0; i < SMX_STEPS; i++) {
-            const uint32_t y = (s.unnormed[i] * r + bias) >> shift;
-            entries[i] = uint8_t(y < high ? y : high);
-        }
-    }
-    return s.row_scaled ? e - s.powsum_fraction : 0;
+    exponent = s.row_scaled ? e - s.powsum_fraction : 0;
+    if (s.outputs) return s.outputs + ((s.row_scaled ? 0 : e) * s.outputs_stride + (r - s.reciprocal_low)) * SMX_STEPS;
+    output_entries(s, r, e, entries);
+    return entries;
 }
 
 // One row; returns its exponent. Columns past n are the caller's.
@@ -206,12 +219,14 @@ SMX_TARGET int row(const typename V::Sums& table, const smx_spec& s, const int8_
                    uint8_t* y, bool stream) {
     alignas(64) uint8_t entries[SMX_STEPS];
     const PowSum p = powsum<V, Masked>(table, s, x, keep, n);
-    const int exponent = output_table(s, p.d, entries);
-    const typename V::Words words = V::words(entries);
-    if (stream && V::aligned(y))
-        write<V, Masked, true>(words, entries, p.c, x, keep, n, y);
+    int exponent;
+    const uint8_t* outputs = output_table(s, p.d, exponent, entries);
+    const typename V::Words words = V::words(outputs);
+    // Streaming pays only where it fills whole cache lines: a line written in both ways is far slower.
+    if (stream && (reinterpret_cast<uintptr_t>(y) | uintptr_t(n)) % 64 == 0)
+        write<V, Masked, true>(words, outputs, p.c, x, keep, n, y);
     else
-        write<V, Masked, false>(words, entries, p.c, x, keep, n, y);
+        write<V, Masked, false>(words, outputs, p.c, x, keep, n, y);
     return exponent;
 }
 
