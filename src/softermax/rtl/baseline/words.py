@@ -1,0 +1,38 @@
+"""The payloads of the streams of the baseline's units, lane by lane as those of Softermax's."""
+
+from __future__ import annotations
+
+from amaranth.hdl import unsigned
+from amaranth.lib import data
+
+from softermax.rtl.words import MAX_LANES, check_count
+
+HALF = unsigned(16)
+
+
+def check_lanes(lanes: object) -> int:
+    return check_count("lanes", lanes, MAX_LANES)
+
+
+def halves(lanes: int) -> data.ArrayLayout:
+    return data.ArrayLayout(HALF, lanes)
+
+
+def slice_layout(lanes: int) -> data.StructLayout:
+    """A slice of scores: which lanes take part, and where in its row it stands."""
+    return data.StructLayout({"x": halves(lanes), "mask": unsigned(lanes), "first": 1, "last": 1})
+
+
+def unnormed_layout(lanes: int) -> data.StructLayout:
+    """A slice of exponentials."""
+    return data.StructLayout({"u": halves(lanes), "last": 1})
+
+
+def sum_layout() -> data.StructLayout:
+    """The sum of a finished row."""
+    return data.StructLayout({"powsum": HALF})
+
+
+def output_layout(lanes: int) -> data.StructLayout:
+    """A slice of probabilities."""
+    return data.StructLayout({"y": halves(lanes), "last": 1})
