@@ -1,0 +1,88 @@
+"""A mapped netlist as Verilog: of library cells for other timing tools, or of equations for simulators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from softermax.silicon.library import Cell
+from softermax.silicon.netlist import Netlist
+
+
+def net_name(net: int) -> str:
+    """Nets go by number: names of a flattened design are no Verilog identifiers."""
+    return f"n{net}" if net > 1 else f"1'b{net}"
+
+
+def _ports(netlist: Netlist) -> tuple[list[str], list[str], list[str]]:
+    """Header and declarations with one port for each bit, and assignments where ports share a net."""
+    names, lines, assigns = [], [], []
+    for direction, ports in (("input", netlist.inputs), ("output", netlist.outputs)):
+        for port, bits in ports.items():
+            for position, net in enumerate(bits):
+                name = port_bit(port, position)
+                names.append(name)
+                lines.append(f"  {direction} {name};")
+                target, source = (
+                    (net_name(net), name) if direction == "input" else (name, net_name(net))
+                )
+                assigns.append(f"  assign {target} = {source};")
+    return names, lines, assigns
+
+
+def port_bit(port: str, position: int) -> str:
+    """The scalar port of one bit of a port."""
+    return "p_" + "".join(c if c.isalnum() else "_" for c in port) + f"_{position}"
+
+
+def mapped(netlist: Netlist) -> str:
+    """Instances of library cells."""
+    names, lines, assigns = _ports(netlist)
+    text = [f"module design ({', '.join(names)});", *lines]
+    text += [f"  wire n{net};" for net in range(2, netlist.nets)] + assigns
+    for index in range(netlist.cells):
+        pins = ", ".join(f".{pin}({net_name(net)})" for pin, net in netlist.pins[index].items())
+        text.append(f"  {netlist.types[index]} u{index} ({pins});")
+    return "\n".join([*text, "endmodule", ""])
+
+
+def equations(
+    netlist: Netlist, delays: Mapping[int, tuple[int, int]] | None = None, body: str = "", unit: str = "1ps"
+) -> str:
+    """Equations with delays (rise, fall) in units of time for the output nets given, inertial as Verilog's are.
+
+    ``body`` is added to the module: a test bench's initial block.
+    """
+    names, lines, assigns = _ports(netlist)
+    delays = delays or {}
+    text = [f"`timescale {unit}/{unit}", f"module design ({', '.join(names)});", *lines]
+    text += [f"  wire n{net};" for net in range(2, netlist.nets)] + assigns
+    for index in range(netlist.cells):
+        cell, nets = netlist.cell(index), netlist.pins[index]
+        if cell.kind == "flop":
+            text += _stored(cell, nets, f"s{index}", f"always @(posedge {net_name(nets[cell.clock])})", "<=")
+        elif cell.kind == "clock-gate":
+            text += _stored(cell, nets, f"s{index}", "always @*", "=")
+        state = {pin: net_name(nets[pin]) for pin in cell.state_pins if pin != "IQ"} | {"IQ": f"s{index}"}
+        for pin in cell.outputs:
+            if pin in nets:
+                rise, fall = delays.get(nets[pin], (0, 0))
+                wait = f"#({rise}, {fall}) " if rise or fall else ""
+                value = _sum_of_products(cell.functions[pin], [state[p] for p in cell.state_pins])
+                text.append(f"  assign {wait}{net_name(nets[pin])} = {value};")
+    return "\n".join([*text, body, "endmodule", ""])
+
+
+def _stored(cell: Cell, nets: Mapping[str, int], name: str, when: str, operator: str) -> list[str]:
+    value = _sum_of_products(cell.next_state, [net_name(nets[pin]) for pin in cell.inputs])
+    guard = f"if (!{net_name(nets[cell.clock])}) " if cell.kind == "clock-gate" else ""
+    return [f"  reg {name} = 0;", f"  {when} {guard}{name} {operator} {value};"]
+
+
+def _sum_of_products(table: int, pins: list[str]) -> str:
+    states = [s for s in range(1 << len(pins)) if table >> s & 1]
+    if not states:
+        return "1'b0"
+    if len(states) == 1 << len(pins):
+        return "1'b1"
+    terms = [" & ".join(p if s >> i & 1 else f"~{p}" for i, p in enumerate(pins)) for s in states]
+    return " | ".join(f"({term})" for term in terms)
