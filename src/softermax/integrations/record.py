@@ -49,7 +49,8 @@ def record(
     words = get_spec(spec)
     where = find_model(model)
     tokenizer = AutoTokenizer.from_pretrained(where.path)
-    network: Any = disable(AutoModel.from_pretrained(where.path)).eval()
+    network: Any = AutoModel.from_pretrained(where.path)
+    disable(network.eval())
     layers, heads = network.config.num_hidden_layers, network.config.num_attention_heads
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
         if not 0 <= value < count:
