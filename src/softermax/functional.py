@@ -55,16 +55,14 @@ def softermax(
     rows = x.transpose(dim, -1)
     if keep is not None:
         rows = torch.where(keep, rows, torch.zeros((), dtype=x.dtype, device=x.device))
-    if not torch.compiler.is_compiling() and not torch.isfinite(rows).all():
+    if not torch.compiler.is_compiling() and not torch.isfinite(rows.detach()).all():
         raise ValueError(
             "scores must be finite where they are not masked, found NaN or infinity; "
             "use mask= to leave an element out"
         )
-    if gradient == "fused":
-        y = _Fused.apply(rows, keep, spec)
-    else:
-        y = _composed(rows, keep, spec)
-    return y.transpose(dim, -1)  # type: ignore[no-any-return]
+    y = _apply(_Fused, rows, keep, spec) if gradient == "fused" else _composed(rows, keep, spec)
+    result: Tensor = y.transpose(dim, -1)
+    return result
 
 
 def _check(x: Tensor, dim: int, mask: Tensor | None, spec: SoftermaxSpec, gradient: str) -> None:
@@ -78,7 +76,9 @@ def _check(x: Tensor, dim: int, mask: Tensor | None, spec: SoftermaxSpec, gradie
     if x.dim() == 0:
         raise ValueError("scores need at least one dimension, got a scalar")
     if not -x.dim() <= dim < x.dim():
-        raise IndexError(f"dim must be {-x.dim()} to {x.dim() - 1} for scores of {x.dim()} dimensions, got {dim}")
+        raise IndexError(
+            f"dim must be {-x.dim()} to {x.dim() - 1} for scores of {x.dim()} dimensions, got {dim}"
+        )
     if mask is None:
         return
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
@@ -90,6 +90,10 @@ def _check(x: Tensor, dim: int, mask: Tensor | None, spec: SoftermaxSpec, gradie
             raise ValueError(
                 f"mask of shape {tuple(mask.shape)} does not broadcast to the scores' {tuple(x.shape)}"
             )
+
+
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    return function.apply(*arguments)
 
 
 class _Fused(torch.autograd.Function):
@@ -104,19 +108,20 @@ class _Fused(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         (marked,) = ctx.saved_tensors
         marked = marked.to(_at_least_single(marked.dtype))
-        y = marked.abs()
-        centred = g - (g * y).sum(-1, keepdim=True)
-        dx = torch.where(marked.signbit(), 0.0, ctx.factor * y * centred)
+        centred = g - (g * marked.abs()).sum(-1, keepdim=True)
+        dx = ctx.factor * marked.clamp_min(0) * centred
         return dx.to(g.dtype), None, None
 
 
 def _probabilities(x: Tensor, keep: Tensor | None, spec: SoftermaxSpec) -> Tensor:
     y, leading_one = words.softermax(words.quantize(x, spec), keep, spec)
     scale = words.scale(leading_one, spec)
-    y = (y if y.is_floating_point() else y.double()) * (scale[..., None] if isinstance(scale, Tensor) else scale)
+    y = (y if y.is_floating_point() else y.double()) * (
+        scale[..., None] if isinstance(scale, Tensor) else scale
+    )
     if torch.compiler.is_compiling():
         y = y + (x - x)  # NaN where a score is NaN or infinite, else 0
     return y.to(x.dtype)
@@ -131,14 +136,15 @@ def _at_least_single(dtype: torch.dtype) -> torch.dtype:
 
 
 def _composed(x: Tensor, keep: Tensor | None, spec: SoftermaxSpec) -> Tensor:
-    score = _Quantize.apply(x, spec)
+    score = _apply(_Quantize, x, spec)
     raw = words.sliced(score.detach() * 2.0**spec.input.fraction, keep, spec)
     maximum = words.running_max(raw, spec)
-    unnormed = _PowerOfTwo.apply(score, raw, maximum, spec)
-    powsum, num = _Reduce.apply(unnormed, raw, maximum, spec)
-    recip = _Reciprocal.apply(powsum, spec)
-    y = _Product.apply(num, powsum, recip, spec)
-    return y.flatten(-2)[..., : x.shape[-1]].to(x.dtype)  # type: ignore[no-any-return]
+    unnormed = _apply(_PowerOfTwo, score, raw, maximum, spec)
+    powsum, num = _apply(_Reduce, unnormed, raw, maximum, spec)
+    recip = _apply(_Reciprocal, powsum, spec)
+    y = _apply(_Product, num, powsum, recip, spec)
+    rounded: Tensor = y.flatten(-2)[..., : x.shape[-1]].to(x.dtype)
+    return rounded
 
 
 class _Quantize(torch.autograd.Function):
@@ -151,7 +157,7 @@ class _Quantize(torch.autograd.Function):
         return words.quantize(x, spec).double() * spec.input.lsb
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         (saturated,) = ctx.saved_tensors
         return torch.where(saturated, 0.0, g * ctx.factor).to(ctx.dtype), None
 
@@ -167,7 +173,7 @@ class _PowerOfTwo(torch.autograd.Function):
         return u
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None, None]:
         (u,) = ctx.saved_tensors
         return (g * u * _LN2).flatten(-2)[..., : ctx.columns], None, None, None
 
@@ -188,7 +194,7 @@ class _Reduce(torch.autograd.Function):
         return d, num
 
     @staticmethod
-    def backward(ctx: Any, g_sum: Tensor, g_num: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, g_sum: Tensor, g_num: Tensor) -> tuple[Tensor, None, None, None]:
         (renormalised,) = ctx.saved_tensors
         return (g_sum[..., None, None] + g_num) * renormalised, None, None, None
 
@@ -204,7 +210,7 @@ class _Reciprocal(torch.autograd.Function):
         return recip.double() * spec.reciprocal.lsb * torch.exp2(exponent)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
         (d,) = ctx.saved_tensors
         return torch.where(d > 0, -g / (d * d), 0.0), None
 
@@ -224,7 +230,7 @@ class _Product(torch.autograd.Function):
         return y * (scale[..., None, None] if isinstance(scale, Tensor) else scale)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, Tensor, None]:
         num, inverse = ctx.saved_tensors
         return g * inverse[..., None, None], None, (g * num).sum((-1, -2)), None
 

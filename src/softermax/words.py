@@ -54,6 +54,8 @@ class Plan:
     first: int
     """The difference x - m, raw, of the table's first entry."""
     unnormed: tuple[float, ...]
+    fractions: tuple[float, ...]
+    """2^f for every fraction there is, where these are few enough to choose from without a look-up."""
     pow2: Lookup
     reciprocal: Lookup
     closed_form: bool
@@ -73,12 +75,14 @@ def _plan(spec: SoftermaxSpec) -> Plan:
         differences = np.arange(first, 1 << fraction)
         entries = (0.0, *golden.power_of_two(differences, 0, spec).astype(float).tolist())
     masked = spec.input.low - (1 << (20 if narrow else 40))
-    closed = spec.max.integer <= 6 and spec.powsum.bits <= 30
+    closed = spec.max.integer <= 8 and spec.powsum.bits <= 30
+    few = narrow and fraction <= 2 and spec.unnormed_rounding == "truncate"
+    fractions = tuple(float(v) for v in pow2_table(spec)(np.arange(1 << fraction))) if few else ()
     tables = Lookup.of(pow2_table(spec)), Lookup.of(reciprocal_table(spec))
-    return Plan(narrow, masked, first, entries, *tables, closed)
+    return Plan(narrow, masked, first, entries, fractions, *tables, closed)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def plan(spec: SoftermaxSpec) -> Plan:
     return _plan(spec)
 
@@ -86,10 +90,11 @@ def plan(spec: SoftermaxSpec) -> Plan:
 def quantize(x: Tensor, spec: SoftermaxSpec) -> Tensor:
     """A1: floats that hold the raw input words. Scores of 16 bits are scaled in single precision."""
     wide = x if x.dtype == torch.float64 else x.float()
-    # As in the golden model: clipping first keeps the product of huge scores finite.
-    limit = 2.0 ** (spec.input.integer + 1)
-    scaled = wide.clamp(-limit, limit) * torch.tensor(spec.input_scale, dtype=wide.dtype, device=x.device)
-    return _rounded(scaled, spec.input_rounding).clamp(spec.input.low, spec.input.high)
+    scaled = wide * torch.tensor(spec.input_scale, dtype=wide.dtype, device=x.device)
+    rounded = _rounded(scaled, spec.input_rounding)
+    if spec.input.bits > 24:
+        rounded = rounded.double()  # which holds the largest word
+    return rounded.clamp(spec.input.low, spec.input.high)
 
 
 def saturates(x: Tensor, spec: SoftermaxSpec) -> Tensor:
@@ -119,10 +124,14 @@ def sliced(raw: Tensor, mask: Tensor | None, spec: SoftermaxSpec) -> Tensor:
     if spec.slice_width is None:
         return raw.unsqueeze(-2)
     padding = -columns % spec.slice_width
-    # An exported graph serves any number of columns, so it pads even where this one needs none.
+    if torch.compiler.is_exporting():
+        # The graph serves any number of columns, so it always pads, and by at least one lane: were
+        # there a case without padding, the graph would hold for that case or the others, not both.
+        padding = spec.slice_width - columns % spec.slice_width
     if torch.compiler.is_exporting() or padding:
         raw = torch.nn.functional.pad(raw, (0, padding), value=p.masked)
-    return raw.unflatten(-1, (-1, spec.slice_width))
+    lanes: Tensor = raw.unflatten(-1, (-1, spec.slice_width))
+    return lanes
 
 
 def running_max(raw: Tensor, spec: SoftermaxSpec) -> Tensor:
@@ -132,7 +141,9 @@ def running_max(raw: Tensor, spec: SoftermaxSpec) -> Tensor:
         integer = raw * (1 / one)
         integer = integer.ceil() if spec.max_rounding == "ceil" else integer.floor()
     else:
-        integer = -((-raw) >> spec.input.fraction) if spec.max_rounding == "ceil" else raw >> spec.input.fraction
+        integer = (
+            -((-raw) >> spec.input.fraction) if spec.max_rounding == "ceil" else raw >> spec.input.fraction
+        )
     local_max = integer.amax(-1).clamp(spec.max_low, spec.max_high).to(torch.int64)
     return local_max if spec.slice_width is None else local_max.cummax(-1).values
 
@@ -142,7 +153,12 @@ def power_of_two(raw: Tensor, maximum: Tensor, spec: SoftermaxSpec) -> Tensor:
     p = plan(spec)
     one = 1 << spec.input.fraction
     if p.narrow:
-        entry = (raw - (maximum * one + (p.first - 1)).to(raw.dtype)).clamp_min(0).to(torch.int32)
+        t = raw - (maximum * one).to(raw.dtype)
+        if p.fractions:
+            whole = (t * (1 / one)).floor()
+            power = _power(whole.clamp_min(-(spec.unnormed.bits + 1)))
+            return (_choose(t - whole * one, p.fractions) * power).floor()
+        entry = (t - (p.first - 1)).clamp_min(0).to(torch.int32)
         return torch.tensor(p.unnormed, dtype=torch.float32, device=raw.device)[entry]
     t = raw - maximum * one
     k = (-(t >> spec.input.fraction)).clamp(max=spec.unnormed.bits + 1)
@@ -157,38 +173,51 @@ def powsum(unnormed: Tensor, maximum: Tensor, spec: SoftermaxSpec) -> Tensor:
     monotonic, so saturating at the top T in some steps gives the least of what the row would give
     if it started from T at any one slice: the minimum over j of
     floor(T * 2^-(m_last - m_j) + sum_{s>j} l_s * 2^-(m_last - m_s)). The shifted terms are summed
-    exactly, as an integer and two limbs of fraction.
+    exactly in float64, as integer part and limbs of fraction.
     """
-    exact = unnormed.sum(-1) if not unnormed.is_floating_point() else unnormed.to(torch.int32).sum(-1)
-    terms = _shifted(exact, spec.unnormed.fraction - spec.powsum.fraction, spec.powsum_rounding)
     top = spec.powsum.high
-    terms = terms.clamp(max=top)
+    drop = spec.unnormed.fraction - spec.powsum.fraction
+    if unnormed.is_floating_point():
+        lanes = spec.slice_width
+        single = lanes is not None and lanes << spec.unnormed.bits <= 1 << 24
+        exact = unnormed.sum(-1) if single else unnormed.double().sum(-1)
+        terms = _rounded(exact * 2.0**-drop, spec.powsum_rounding).clamp(max=top)
+    else:
+        terms = _shifted(unnormed.sum(-1), drop, spec.powsum_rounding).clamp(max=top)
     if spec.slice_width is None:
-        return terms.squeeze(-1)
-    p = plan(spec)
-    if not p.closed_form:
-        return _powsum_in_order(terms, maximum, top)
-    shift = maximum[..., -1:] - maximum
-    parts = _limbs(terms, shift)
-    total = _carried(*(part.sum(-1) for part in parts))
+        return terms.squeeze(-1).to(torch.int64)
+    if not plan(spec).closed_form:
+        return _powsum_in_order(terms.to(torch.int64), maximum, top)
+    exponent = maximum - maximum[..., -1:] + 1023
+    weight = (exponent << 52).view(torch.float64)  # 2^-(m_last - m_s), exact
+    limbs = max(1, (1 << spec.max.integer) // _LIMB)
+    parts = _limbs(terms * weight, limbs)
+    total = _carried([part.sum(-1) for part in parts])
     columns = unnormed.shape[-1] * unnormed.shape[-2]
-    if not torch.compiler.is_exporting() and columns * 2 << spec.powsum.fraction <= top:
-        return total  # unnormed words are below 2: the sum stays in range
-    after = [part.sum(-1, keepdim=True) - part.cumsum(-1) for part in parts]
-    restarted = [a + b for a, b in zip(after, _limbs(torch.full_like(terms, top), shift), strict=True)]
-    return torch.minimum(total, _carried(*restarted).amin(-1))
+    if torch.compiler.is_exporting() or columns * 2 << spec.powsum.fraction > top:
+        after = [part.sum(-1, keepdim=True) - part.cumsum(-1) for part in parts]
+        restarted = [a + b for a, b in zip(after, _limbs(top * weight, limbs), strict=True)]
+        total = torch.minimum(total, _carried(restarted).amin(-1))
+    # else: unnormed words are below 2, so the sum stays in range
+    return total.to(torch.int64)
 
 
-def _limbs(words: Tensor, shift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """``words * 2^-shift`` for shifts to 63: integer part, 32 bits of fraction, 31 bits below them."""
-    fraction = ((words << _LIMB) >> shift) & ((1 << _LIMB) - 1)
-    deep = (shift - _LIMB).clamp(min=0)
-    below = (words & ((1 << deep) - 1)) << (31 - deep)
-    return words >> shift, fraction, below
+def _limbs(shifted: Tensor, count: int) -> list[Tensor]:
+    """A shifted word in float64: its integer part, and its fraction in limbs of 32 bits."""
+    parts = [shifted.floor()]
+    rest = shifted - parts[0]
+    for _ in range(count):
+        rest = rest * 2.0**_LIMB
+        parts.append(rest.floor())
+        rest = rest - parts[-1]
+    return parts
 
 
-def _carried(integer: Tensor, fraction: Tensor, below: Tensor) -> Tensor:
-    return integer + ((fraction + (below >> 31)) >> _LIMB)
+def _carried(parts: list[Tensor]) -> Tensor:
+    carry = torch.zeros_like(parts[0])
+    for part in reversed(parts[1:]):
+        carry = ((part + carry) * 2.0**-_LIMB).floor()
+    return parts[0] + carry
 
 
 def _powsum_in_order(terms: Tensor, maximum: Tensor, top: int) -> Tensor:
@@ -202,9 +231,9 @@ def _powsum_in_order(terms: Tensor, maximum: Tensor, top: int) -> Tensor:
 def reciprocal(d: Tensor, spec: SoftermaxSpec) -> tuple[Tensor, Tensor]:
     """A5: leading one's position and reciprocal of the mantissa."""
     bits = spec.powsum.bits
-    steps = torch.tensor([1 << k for k in range(1, bits)], dtype=torch.int64, device=d.device)
-    leading_one = (d.unsqueeze(-1) >= steps).sum(-1)
-    fraction = (d.clamp(min=1) << (bits - 1 - leading_one)) & ((1 << (bits - 1)) - 1)
+    d = d.clamp(min=1)
+    leading_one = (d.double().view(torch.int64) >> 52) - 1023  # a float64's exponent
+    fraction = (d << (bits - 1 - leading_one)) & ((1 << (bits - 1)) - 1)
     return leading_one, _lookup(plan(spec).reciprocal, fraction)
 
 
@@ -244,8 +273,16 @@ def scale(leading_one: Tensor, spec: SoftermaxSpec) -> Tensor | float:
 
 
 def _power(exponent: Tensor) -> Tensor:
-    """2^exponent, exact: float32's bits for small integers."""
-    return ((exponent + 127) << 23).to(torch.int32).view(torch.float32)
+    """2^exponent for small integers, exact: float32's own bits."""
+    return ((exponent + 127).to(torch.int32) << 23).view(torch.float32)
+
+
+def _choose(index: Tensor, values: tuple[float, ...]) -> Tensor:
+    """``values[index]`` for a few values and floats that hold integers: comparisons vectorise."""
+    chosen = torch.full_like(index, values[0])
+    for i, value in enumerate(values[1:], start=1):
+        chosen = torch.where(index >= i, value, chosen)
+    return chosen
 
 
 def _rounded(v: Tensor, rounding: Rounding) -> Tensor:
@@ -258,15 +295,18 @@ def _rounded(v: Tensor, rounding: Rounding) -> Tensor:
 
 
 def _shifted(v: Tensor, by: Tensor | int, rounding: Rounding) -> Tensor:
-    """Integers divided by 2^by and rounded, like `fixedpoint.shift_right`."""
+    """Integers >= 0 divided by 2^by and rounded, like `fixedpoint.shift_right`, for any ``by`` >= 0."""
+    by = torch.as_tensor(by, device=v.device)
+    kept = v >> by.clamp(max=63)
     if rounding == "truncate":
-        return v >> by
-    one = (torch.ones_like(by) << by) if isinstance(by, Tensor) else 1 << by
+        return kept
+    # The highest bit that is dropped says half or more; there is none where nothing is dropped.
+    dropped = by.clamp(min=1, max=64) - 1
+    half = (v >> dropped) & (by > 0)
     if rounding == "half-up":
-        return (v + (one >> 1)) >> by
-    kept = v >> by
-    doubled = (v & (one - 1)) * 2
-    return kept + ((doubled > one) | ((doubled == one) & (kept & 1 == 1))).to(v.dtype)
+        return kept + half
+    beyond = (v & ((1 << dropped) - 1)) != 0
+    return kept + (half & (beyond | (kept & 1 == 1)))
 
 
 def _lookup(table: Lookup, fraction: Tensor) -> Tensor:
