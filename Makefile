@@ -31,7 +31,8 @@ lint: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/golden.py
+	$(BIN)/python benchmarks/operator.py
 
 clean:
 	rm -rf .venv build dist out site

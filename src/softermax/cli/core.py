@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from softermax import reference
 from softermax.cli.output import print_json, print_table
 from softermax.spec import PRESETS, DeferredSpec, get_spec
 
@@ -14,6 +19,16 @@ if TYPE_CHECKING:
 
 
 def register(commands: Commands) -> None:
+    command = commands.add(
+        "demo",
+        demo,
+        "the paper's ladder on a row of real attention, step by step",
+        ["demo", "demo --scores 2,1,3", "demo --out ladder.svg"],
+    )
+    command.add_argument("--scores", help="scores of your own, separated by commas")
+    command.add_argument(
+        "--out", type=Path, default=Path("out/ladder.png"), help="the picture (default: %(default)s)"
+    )
     commands.add(
         "presets", presets, "the named specs: words, tables, rounding", ["presets", "presets --json"]
     )
@@ -33,6 +48,44 @@ def register(commands: Commands) -> None:
         ["verify", "verify --rows 2000 --json"],
     )
     command.add_argument("--rows", type=int, default=200, help="random rows a case (default: %(default)s)")
+
+
+def demo(args: argparse.Namespace) -> int:
+    from softermax.report import ladder
+
+    example = ladder.load_example()
+    if args.scores:
+        try:
+            scores = np.array([float(part) for part in args.scores.split(",")])
+        except ValueError:
+            raise ValueError(
+                f"--scores {args.scores!r}: expected numbers separated by commas, like 2,1,3"
+            ) from None
+        example = ladder.Example("given", "given scores", "x", [f"{v:g}" for v in scores], scores)
+    if args.out.suffix not in (".png", ".svg", ".pdf"):
+        raise ValueError(f"--out {args.out}: allowed is a name that ends in .png, .svg or .pdf")
+    steps = [
+        {"step": s.name, "compared with": s.against, "max difference": s.max_error, "row sum": s.row_sum}
+        for s in ladder.ladder(example.scores)
+    ]
+    trace = ladder.trace_rows(ladder.paper_trace(example.scores))
+    sums = reference.softermax([2.0, 1.0, 3.0], trace=True)[1].sums.tolist()
+    if args.json:
+        print_json({"scores": example.scores.tolist(), "steps": steps, "trace": trace})
+    else:
+        print(f"The paper's worked example, [2, 1, 3] one by one: d = {', '.join(f'{d:g}' for d in sums)}\n")
+        print(f"{example.text}\nscores: {example.source}\n")
+        print_table(steps, "The ladder: what each idea changes")
+        print()
+        print_table(trace, "The row as the hardware sees it (paper, slices of 16)")
+    try:
+        ladder.draw(example, args.out)
+    except ImportError as error:
+        print(f"no picture: {error}", file=sys.stderr)
+    else:
+        if not args.quiet and not args.json:
+            print(f"\npicture: {args.out}")
+    return 0
 
 
 def presets(args: argparse.Namespace) -> int:

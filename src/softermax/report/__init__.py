@@ -1,0 +1,1 @@
+"""Tables, plots and pages: what a reader sees of the results."""
