@@ -63,7 +63,7 @@ struct smx_attention {
     float requantize;     // from the integer score to the input word
     double value_scale;
     const uint8_t* keep;  // nonzero where a key takes part, or null
-    int64_t keep_stride[4];
+    int64_t keep_stride[3];  // a row's keys are dense
     const int32_t* lengths;  // keys that take part, one a batch entry, or null
     int32_t causal;
     int64_t offset;
@@ -106,6 +106,4 @@ void smx_attend(const smx_spec*, const smx_attention*, int32_t isa, int32_t thre
 // Symmetric int8: saturate(round half even(x * scale)) within -127 ... 127.
 void smx_quantize(const float* in, int64_t count, float scale, int8_t* out, int32_t isa, int32_t threads);
 float smx_largest(const float* in, int64_t count, int32_t isa, int32_t threads);
-
-int64_t smx_attention_scratch(const smx_attention*, int32_t isa);
 }

@@ -5,13 +5,53 @@
 // to is combined by exclusive or, so each holds its entries xor those of the next.
 #pragma once
 
-#include "floats.h"
+#include "attention.h"
 #include "x86.h"
 
 namespace smx {
 namespace {
 
+// Pairs of 16-bit words: two exact products a lane.
+struct Avx2Dot {
+    static constexpr int G = 2, LANES = 8, VECTORS = 2, ROWS = 4, OFFSET = 0, MOST = 0;
+    using A = int16_t;
+    using B = int16_t;
+    using Vector = __m256i;
+    using Acc = __m256i;
+    SMX_TARGET static Acc zero() { return _mm256_setzero_si256(); }
+    SMX_TARGET static Vector load(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+    SMX_TARGET static Vector everywhere(const void* p) {
+        int32_t group;
+        std::memcpy(&group, p, 4);
+        return _mm256_set1_epi32(group);
+    }
+    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) {
+        return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+    }
+    SMX_TARGET static void flush(Acc acc, int32_t* c) {
+        __m256i* to = reinterpret_cast<__m256i*>(c);
+        _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), acc));
+    }
+};
+
+// Four bytes a lane into two 16-bit sums: exact while the left operands of a row add up to no more than 255, as
+// probabilities in a fixed format do but for odd cases.
+struct Avx2ByteDot : Avx2Dot {
+    static constexpr int G = 4, MOST = 255;
+    using A = uint8_t;
+    using B = int8_t;
+    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) {
+        return _mm256_add_epi16(acc, _mm256_maddubs_epi16(a, b));
+    }
+    SMX_TARGET static void flush(Acc acc, int32_t* c) {
+        Avx2Dot::flush(_mm256_madd_epi16(acc, _mm256_set1_epi16(1)), c);
+    }
+};
+
 struct Avx2 {
+    using Scores = Avx2Dot;
+    using Values = Avx2Dot;
+    using Probabilities = Avx2ByteDot;
     static constexpr int W = 32;
     static constexpr bool BLOCKS = true;
 
@@ -144,6 +184,9 @@ struct Avx2 {
     }
     SMX_TARGET static void store(Fp16* p, F v) {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+    }
+    SMX_TARGET static F integers(const int32_t* p, int32_t offset) {
+        return _mm256_cvtepi32_ps(_mm256_add_epi32(load(static_cast<const void*>(p)), _mm256_set1_epi32(offset)));
     }
     SMX_TARGET static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
     SMX_TARGET static F subf(F a, F b) { return _mm256_sub_ps(a, b); }

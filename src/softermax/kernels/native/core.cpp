@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t PIECE = 1 << 17;            // elements a thread takes at a time
 constexpr int64_t LARGE = int64_t(8) << 20;   // bytes of output beyond which it should not displace the cache
 
+constexpr int64_t QUERIES = 96;               // fewest rows of attention worth packing K and V for
 constexpr int64_t OUTPUTS = 1 << 17;          // bytes of output tables that a cache can hold
 
 const smx::Isa* of(int32_t isa) {
@@ -114,4 +115,20 @@ float smx_largest(const float* in, int64_t n, int32_t isa, int32_t threads) {
     for (float one : found)
         if (one > largest) largest = one;
     return largest;
+}
+
+void smx_attend(const smx_spec* spec, const smx_attention* t, int32_t isa, int32_t threads) {
+    // Each piece packs K and V anew, so there are no more than keep the threads busy.
+    const int64_t heads = t->batch * t->kv_heads, rows = t->heads / t->kv_heads * t->queries;
+    const int64_t wanted = threads > 1 ? (4 * threads + heads - 1) / heads : 1;
+    int64_t pieces = rows / QUERIES < wanted ? rows / QUERIES : wanted;
+    if (pieces < 1) pieces = 1;
+    const bool small = heads * rows * t->keys * t->head < PIECE * 16;
+    smx::parallel(heads * pieces, 1, small ? 1 : threads, [&](int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i++) {
+            const int64_t head = i / pieces, piece = i % pieces;
+            of(isa)->attend(*spec, *t, head / t->kv_heads, head % t->kv_heads, rows * piece / pieces,
+                            rows * (piece + 1) / pieces);
+        }
+    });
 }

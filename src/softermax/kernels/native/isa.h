@@ -21,10 +21,8 @@ struct Isa {
     void (*backward)(const smx_spec&, smx_float type, int64_t columns, const void* grad, const uint8_t* words,
                      const uint8_t* marks, const int32_t* exponent, float factor, void* dx, int64_t first,
                      int64_t last);
-    // Queries `first` to `last` of one head; `scratch` has scratch() bytes.
-    void (*attend)(const smx_spec&, const smx_attention&, int64_t batch, int64_t kv_head, int64_t first, int64_t last,
-                   uint8_t* scratch);
-    int64_t (*scratch)(const smx_attention&);
+    // One head of K and V; rows are the queries of all its query heads, one after another.
+    void (*attend)(const smx_spec&, const smx_attention&, int64_t batch, int64_t kv_head, int64_t first, int64_t last);
     void (*quantize)(const float* in, int64_t count, float scale, int8_t* out);
     float (*largest)(const float* in, int64_t count);
 };

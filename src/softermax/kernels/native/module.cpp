@@ -26,6 +26,15 @@ struct Spec {
     std::vector<uint8_t> outputs;
 };
 
+// A8's words and tables.
+struct Deferred {
+    std::vector<uint32_t> weight;
+    int powsum_bits;
+    uint64_t powsum_high;
+    std::vector<uint32_t> reciprocal;
+    int reciprocal_bits, reciprocal_fraction;
+};
+
 void copy(const Ints& from, int64_t* to, size_t most, const char* name) {
     if (from.size() > most) throw std::length_error(name);
     std::copy(from.begin(), from.end(), to);
@@ -49,6 +58,7 @@ smx_rows rows(const Ints& shape, const Ints& in_stride, const Ints& keep_stride,
 }  // namespace
 
 NB_MODULE(_native, m) {
+    nb::set_leak_warnings(false);  // specs are kept as long as the process lives
     m.def("usable", &smx_usable, nb::arg("isa"));
     m.def("best", &smx_best);
 
@@ -120,6 +130,56 @@ NB_MODULE(_native, m) {
         smx_backward(&spec.c, smx_float(type), rows, columns, at<const void>(grad), at<const uint8_t>(words),
                      at<const uint8_t>(marks), at<const int32_t>(exponent), factor, at<void>(dx), isa, threads);
     });
+
+    nb::class_<Deferred>(m, "Deferred")
+        .def(
+            "__init__",
+            [](Deferred* self, const std::vector<uint32_t>& weight, int powsum_bits, uint64_t powsum_high,
+               const std::vector<uint32_t>& reciprocal, int reciprocal_bits, int reciprocal_fraction) {
+                if (weight.size() != SMX_STEPS || reciprocal.empty()) throw std::length_error("tables");
+                new (self) Deferred{weight, powsum_bits, powsum_high, reciprocal, reciprocal_bits, reciprocal_fraction};
+            },
+            nb::kw_only(), nb::arg("weight"), nb::arg("powsum_bits"), nb::arg("powsum_high"), nb::arg("reciprocal"),
+            nb::arg("reciprocal_bits"), nb::arg("reciprocal_fraction"));
+
+    m.def(
+        "attend",
+        [](const Spec& spec, const Deferred* deferred, const Ints& sizes, uintptr_t q, const Ints& q_stride,
+           uintptr_t k, const Ints& k_stride, uintptr_t v, const Ints& v_stride, uintptr_t out, float requantize,
+           double value_scale, uintptr_t keep, const Ints& keep_stride, uintptr_t lengths, bool causal, int isa,
+           int threads) {
+            smx_attention t{};
+            if (sizes.size() != 6) throw std::length_error("sizes");
+            t.batch = sizes[0], t.heads = sizes[1], t.kv_heads = sizes[2];
+            t.queries = sizes[3], t.keys = sizes[4], t.head = sizes[5];
+            t.q = at<const int8_t>(q), t.k = at<const int8_t>(k), t.v = at<const int8_t>(v);
+            copy(q_stride, t.q_stride, 3, "q_stride");
+            copy(k_stride, t.k_stride, 3, "k_stride");
+            copy(v_stride, t.v_stride, 3, "v_stride");
+            copy(keep_stride, t.keep_stride, 3, "keep_stride");
+            t.out = at<float>(out);
+            t.requantize = requantize;
+            t.value_scale = value_scale;
+            t.keep = at<const uint8_t>(keep);
+            t.lengths = at<const int32_t>(lengths);
+            t.causal = causal;
+            t.offset = t.keys - t.queries;
+            if (deferred) {
+                t.deferred = 1;
+                std::copy(deferred->weight.begin(), deferred->weight.end(), t.weight);
+                t.weight_sum_bits = deferred->powsum_bits;
+                t.weight_sum_high = deferred->powsum_high;
+                t.row_reciprocal = deferred->reciprocal.data();
+                t.row_reciprocal_bits = deferred->reciprocal_bits;
+                t.row_reciprocal_fraction = deferred->reciprocal_fraction;
+            }
+            nb::gil_scoped_release release;
+            smx_attend(&spec.c, &t, isa, threads);
+        },
+        nb::arg("spec"), nb::arg("deferred").none(), nb::arg("sizes"), nb::arg("q"), nb::arg("q_stride"), nb::arg("k"),
+        nb::arg("k_stride"), nb::arg("v"), nb::arg("v_stride"), nb::arg("out"), nb::arg("requantize"),
+        nb::arg("value_scale"), nb::arg("keep"), nb::arg("keep_stride"), nb::arg("lengths"), nb::arg("causal"),
+        nb::arg("isa"), nb::arg("threads"));
 
     m.def("quantize", [](uintptr_t in, int64_t count, float scale, uintptr_t out, int isa, int threads) {
         nb::gil_scoped_release release;

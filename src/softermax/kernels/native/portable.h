@@ -1,12 +1,45 @@
 // The policy of plain C++: what the vector policies must equal, and the path of any other CPU.
 #pragma once
 
-#include "floats.h"
+#include "attention.h"
 
 namespace smx {
 namespace {
 
+struct PortableDot {
+    static constexpr int G = 1, LANES = 8, VECTORS = 1, ROWS = 4, OFFSET = 0, MOST = 0;
+    using A = int16_t;
+    using B = int16_t;
+    struct Vector {
+        int16_t v[LANES];
+    };
+    struct Acc {
+        int32_t v[LANES];
+    };
+    static Acc zero() { return {}; }
+    static Vector load(const B* p) {
+        Vector r;
+        std::memcpy(r.v, p, sizeof r);
+        return r;
+    }
+    static Vector everywhere(const A* p) {
+        Vector r;
+        for (int16_t& v : r.v) v = *p;
+        return r;
+    }
+    static Acc dot(Acc acc, const Vector& a, const Vector& b) {
+        for (int i = 0; i < LANES; i++) acc.v[i] += a.v[i] * b.v[i];
+        return acc;
+    }
+    static void flush(const Acc& acc, int32_t* c) {
+        for (int i = 0; i < LANES; i++) c[i] += acc.v[i];
+    }
+};
+
 struct Portable {
+    using Scores = PortableDot;
+    using Values = PortableDot;
+    using Probabilities = PortableDot;
     static constexpr int W = 16;
     static constexpr bool BLOCKS = true;
 
@@ -124,6 +157,11 @@ struct Portable {
     template <class T>
     static void store(T* p, const F& v) {
         for (int i = 0; i < W / 4; i++) to_type(v.f[i], p + i);
+    }
+    static F integers(const int32_t* p, int32_t offset) {
+        F r;
+        for (int i = 0; i < W / 4; i++) r.f[i] = float(p[i] + offset);
+        return r;
     }
     static F mul(F a, const F& b) {
         for (int i = 0; i < W / 4; i++) a.f[i] *= b.f[i];

@@ -3,7 +3,7 @@
 namespace smx {
 
 const Isa* scalar() {
-    static const Isa isa{rows_int8<Portable>, rows_float_any<Portable>, backward_any<Portable>, nullptr, nullptr,
+    static const Isa isa{rows_int8<Portable>, rows_float_any<Portable>, backward_any<Portable>, attend<Portable>,
                          quantize<Portable>,  largest_float<Portable>};
     return &isa;
 }
