@@ -19,8 +19,9 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/softermax demo
 
+# One torch thread a test process: two processes on two cores do not wait for each other.
 test: setup
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: setup
 	$(BIN)/python -m pytest -m slow
