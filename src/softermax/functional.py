@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from softermax import words
+from softermax.kernels import ops
 
 if TYPE_CHECKING:
     from softermax.fixedpoint import IntArray
@@ -45,14 +46,17 @@ def softermax(
     masked comes out as 0. ``gradient="fused"`` keeps only the output for backward; ``"composed"``
     chains the straight-through steps that the paper describes, each with its own derivative.
 
-    A NaN or infinity that is not masked is an error; in compiled code, where raising is not
-    possible, it comes out as NaN.
+    The native core computes what it covers (``softermax info``), PyTorch the rest, with the same
+    bits. A NaN or infinity that is not masked is an error; in code compiled without the core, where
+    raising is not possible, it comes out as NaN.
     """
     _check(x, dim, mask, spec, gradient)
     if x.numel() == 0:
         return x.clone()
     keep = None if mask is None else mask.expand(x.shape).transpose(dim, -1)
     rows = x.transpose(dim, -1)
+    if gradient == "fused" and ops.takes(rows, spec):
+        return ops.softermax(rows, keep, spec).transpose(dim, -1)
     if keep is not None:
         rows = torch.where(keep, rows, torch.zeros((), dtype=x.dtype, device=x.device))
     if not torch.compiler.is_compiling() and not torch.isfinite(rows.detach()).all():

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 import softermax  # noqa: E402
 from softermax import PRESETS, SoftermaxSpec, get_spec, golden, words  # noqa: E402
 from softermax.functional import softermax as op  # noqa: E402
+from softermax.kernels import ops  # noqa: E402
 
 WIDE = SoftermaxSpec(
     input="Q(8,8)", max="Q(8,0)", unnormed="Q(1,23)", powsum="Q(12,12)", reciprocal="Q(1,15)",
@@ -31,6 +32,17 @@ SPECS = {
 @pytest.fixture(params=SPECS, ids=str)
 def spec(request: pytest.FixtureRequest) -> SoftermaxSpec:
     return SPECS[request.param]
+
+
+@pytest.fixture(autouse=True, params=["pytorch", "native"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Everything holds on both paths: PyTorch's own, and the native core where it takes the spec."""
+    torch._dynamo.reset()
+    if request.param == "pytorch":
+        monkeypatch.setattr(ops, "takes", lambda x, spec: False)
+    elif not ops.takes_spec(PRESETS["paper"]):
+        pytest.skip("the native core is not built here: `softermax info` says why")
+    return str(request.param)
 
 
 def scores(*shape: int, spread: float = 6.0, seed: int = 0) -> torch.Tensor:
@@ -167,13 +179,17 @@ def test_infinities_under_the_mask_are_fine() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_refused(value: float) -> None:
+def test_what_is_not_finite_is_refused(value: float, path: str) -> None:
     x = scores(2, 4)
     x[1, 2] = value
     with pytest.raises(ValueError, match="finite"):
         op(x)
     compiled = torch.compile(op, fullgraph=True, backend="aot_eager")
-    assert compiled(x)[1, 2].isnan()
+    if path == "pytorch":
+        assert compiled(x)[1, 2].isnan()
+    else:
+        with pytest.raises(ValueError, match="finite"):
+            compiled(x)
 
 
 def test_huge_scores_saturate() -> None:
@@ -290,7 +306,6 @@ def test_under_autocast() -> None:
 def test_compiles_whole_with_dynamic_shapes(name: str) -> None:
     """One graph for every shape, the same bits forward and backward."""
     spec = SPECS[name]
-    torch._dynamo.reset()
     counted = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(op, fullgraph=True, dynamic=True, backend=counted)
     for rows, columns in [(4, 40), (6, 50), (3, 100)]:
@@ -309,7 +324,6 @@ def test_compiles_whole_with_dynamic_shapes(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_inductor_keeps_the_bits(name: str) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(op, fullgraph=True)
     x = scores(500, 200)
     x[0] = torch.arange(200) / 4 - 30
