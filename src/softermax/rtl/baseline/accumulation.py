@@ -16,19 +16,20 @@ from softermax.rtl.baseline.pipeline import register
 class Accumulation(wiring.Component):
     """Adds the lanes of each slice by a tree and slices to their row's sum, every step rounded to half.
 
-    An addition to the row takes two cycles, so even and odd slices have a sum of their own, and these
+    An addition takes two cycles, so even and odd slices have a sum of their own, and these
     are added when the row ends: a slice a cycle, also of one row. The order is that of `model.row_sum`.
 
-    stages     one level of the tree each                    | its sums
-    then       added to the row's even or odd slices         | before rounding
-               rounded                                       | even or odd sum
-               behind the last slice both are added          | before rounding
-               rounded                                       | sum of the row
+    for each level of the tree   neighbours added                         | before rounding
+                                 rounded                                  | sums
+    then                         added to the row's even or odd slices    | before rounding
+                                 rounded                                  | even or odd sum
+    behind the last slice        both added                               | before rounding
+                                 rounded                                  | sum of the row
     """
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
-        self.tree_stages = ceil_log2(lanes)
+        self.tree_stages = 2 * ceil_log2(lanes)
         self.row_stages = self.tree_stages + 2
         self.merge_stages = 2
         self.stages = self.row_stages + self.merge_stages
@@ -45,13 +46,19 @@ class Accumulation(wiring.Component):
         m = Module()
         enable = self.enable
         terms: list[Value] = [self.terms[lane] for lane in range(self._lanes)]
-        for level in range(self.tree_stages):
+        for level in range(self.tree_stages // 2):
             sums = []
             for pair, (a, b) in enumerate(zip(terms[::2], terms[1::2], strict=False)):
                 name = f"sum_{level}_{pair}"
-                sums.append(round_sum(m, align_and_add(m, a, b, name), 15, name))
-            sums += terms[len(terms) // 2 * 2 :]
-            terms = [register(m, value, enable[level], f"level_{level}_{i}") for i, value in enumerate(sums)]
+                raw = _register_raw(m, align_and_add(m, a, b, name), enable[2 * level], name)
+                sums.append(round_sum(m, raw, 15, name))
+            sums += [
+                register(m, odd, enable[2 * level], f"odd_{level}") for odd in terms[len(terms) // 2 * 2 :]
+            ]
+            terms = [
+                register(m, value, enable[2 * level + 1], f"level_{level}_{i}")
+                for i, value in enumerate(sums)
+            ]
         slice_sum = Signal(15)
         m.d.comb += slice_sum.eq(terms[0])
 
