@@ -33,7 +33,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/golden.py
-	$(BIN)/python benchmarks/operator.py
+	$(BIN)/python benchmarks/pytorch.py
 
 clean:
 	rm -rf .venv build dist out site

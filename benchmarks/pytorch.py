@@ -3,7 +3,7 @@
 Runs are interleaved, so that the machine's other work hits all alike; the table gives each one's median
 time and the median of its ratios to torch.softmax, with the middle half of them.
 
-    python benchmarks/operator.py [--threads N] [--runs N]
+    python benchmarks/pytorch.py [--threads N] [--runs N]
 """
 
 from __future__ import annotations
