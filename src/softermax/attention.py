@@ -113,7 +113,7 @@ def attention_refusal(spec: Spec) -> str | None:
     return refusal(spec.scores) or next((reason for holds, reason in checks if not holds), None)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def spec_text(spec: Spec) -> str:
     """The text by which the operator knows a spec; the same for equal specs."""
     if not isinstance(spec, SoftermaxSpec | DeferredSpec):

@@ -26,7 +26,7 @@ MAX_DIMS = 8
 _specs: dict[str, tuple[SoftermaxSpec, Any]] = {}
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def spec_text(spec: SoftermaxSpec) -> str:
     """The text by which the operators know a spec; the same for equal specs."""
     text = getattr(spec, "_operator_text", None)
@@ -38,7 +38,7 @@ def spec_text(spec: SoftermaxSpec) -> str:
     return str(text)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def takes_spec(spec: SoftermaxSpec) -> bool:
     """Whether the native core is here and computes this spec."""
     return isa() is not None and refusal(spec) is None
