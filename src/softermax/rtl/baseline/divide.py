@@ -12,7 +12,7 @@ from softermax.rtl.baseline.pipeline import follow, register
 
 QUOTIENT_BITS = 13
 """One in front of the point; eleven from the first that is not zero are kept and the next one rounds."""
-BITS_A_STAGE = 3
+BITS_A_STAGE = 2
 
 
 class Divide(wiring.Component):
