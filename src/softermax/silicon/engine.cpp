@@ -34,15 +34,25 @@ inline u64 evaluate(u64 table, const u64* x, int k) {
     return r[0];
 }
 
-// Add the copies in `mask` to the counter of the state they are in.
-void count_states(u64 mask, const u64* x, int k, uint32_t* counter, int state = 0) {
+// Add the copies in `mask` to the counter of the state they are in: all states at once where many copies
+// take part, one copy after the other where few do.
+void split_states(u64 mask, const u64* x, int k, uint32_t* counter, int state) {
     if (!mask) return;
     if (k == 0) {
         counter[state] += ones(mask);
         return;
     }
-    count_states(mask & x[k - 1], x, k - 1, counter, state | (1 << (k - 1)));
-    count_states(mask & ~x[k - 1], x, k - 1, counter, state);
+    split_states(mask & x[k - 1], x, k - 1, counter, state | (1 << (k - 1)));
+    split_states(mask & ~x[k - 1], x, k - 1, counter, state);
+}
+
+inline void count_states(u64 mask, const u64* x, int k, uint32_t* counter) {
+    if (ones(mask) > 6) return split_states(mask, x, k, counter, 0);
+    for (; mask; mask &= mask - 1) {
+        int copy = __builtin_ctzll(mask), state = 0;
+        for (int p = 0; p < k; p++) state |= (int)((x[p] >> copy) & 1) << p;
+        counter[state]++;
+    }
 }
 
 struct Entry {

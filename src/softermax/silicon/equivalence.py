@@ -16,7 +16,7 @@ def require_equal(job: Job, activity: Activity, what: str) -> int:
     """Compare every transfer of every output stream; the number of words compared."""
     words = 0
     for stream, cycles in job.must_be_ready.items():
-        ready = activity.outputs[f"{stream}__ready"][:, :, 0].all(axis=1)
+        ready = np.asarray(activity.outputs[f"{stream}__ready"][:, :, 0].all(axis=1))
         if not ready[cycles].all():
             at = int(np.flatnonzero(cycles & ~ready)[0])
             raise Disagreement(f"{what}: {stream} was not taken in cycle {at}")

@@ -51,9 +51,7 @@ def parse(text: str, source: str) -> Group:
                     position += 1
             elif tokens[position + 1] == "(":
                 close = tokens.index(")", position + 2)
-                group = Group(
-                    token, [t.strip('"') for t in tokens[position + 2 : close] if t != ","]
-                )
+                group = Group(token, [t.strip('"') for t in tokens[position + 2 : close] if t != ","])
                 stack[-1].groups.append(group)
                 position = close + 1
                 if position < end and tokens[position] == "{":
@@ -64,5 +62,7 @@ def parse(text: str, source: str) -> Group:
     except IndexError:
         raise ValueError(f"{source}: the Liberty text ends in the middle of a group") from None
     if len(stack) != 1:
-        raise ValueError(f"{source}: {len(stack) - 1} groups of the Liberty text are not closed: is it cut off?")
+        raise ValueError(
+            f"{source}: {len(stack) - 1} groups of the Liberty text are not closed: is it cut off?"
+        )
     return root.groups[0]

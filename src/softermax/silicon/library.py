@@ -162,7 +162,8 @@ class Description:
         missing = [name for name in ("name", "flop") if name not in values]
         if missing:
             raise ValueError(f"{source}: {missing[0]} is missing: a description names the library and a flop")
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**made)
 
 
 @dataclass
@@ -185,7 +186,9 @@ class Library:
         try:
             return self.cells[name]
         except KeyError:
-            raise ValueError(f"cell {name} is not in library {self.name}: the design is not mapped to it") from None
+            raise ValueError(
+                f"cell {name} is not in library {self.name}: the design is not mapped to it"
+            ) from None
 
     def save(self, path: Path) -> None:
         cells = [asdict(cell) for cell in self.cells.values()]
@@ -201,7 +204,14 @@ class Library:
         t = self.tables
         with replacing(path) as partial, partial.open("wb") as stream:
             np.savez(
-                stream, text=np.array(text), x=t.x, y=t.y, values=t.values, nx=t.nx, ny=t.ny, allow_pickle=False
+                stream,
+                text=np.array(text),
+                x=t.x,
+                y=t.y,
+                values=t.values,
+                nx=t.nx,
+                ny=t.ny,
+                allow_pickle=False,
             )
 
     @classmethod
@@ -252,7 +262,10 @@ class _TableBuilder:
         if len(axes) == 2 and slews == [1]:
             axes, matrix = axes[::-1], matrix.T
         elif len(axes) == 1 and not slews:
-            axes, matrix = [("input_net_transition", np.array([0.0, 1.0])), axes[0]], np.stack([matrix, matrix])
+            axes, matrix = (
+                [("input_net_transition", np.array([0.0, 1.0])), axes[0]],
+                np.stack([matrix, matrix]),
+            )
         x = axes[0][1] if axes else np.array([0.0])
         y = axes[1][1] if len(axes) > 1 else np.array([0.0])
         matrix = matrix.reshape(len(x), len(y))
@@ -373,7 +386,8 @@ def _wire_load(group: Group, units: _Units) -> WireLoad | None:
         if model.arguments and model.arguments[0] == name:
             per_length = float(model.attributes["capacitance"]) * units.capacitance
             points = [
-                (float(g.arguments[0]), float(g.arguments[1]) * per_length) for g in model.all("fanout_length")
+                (float(g.arguments[0]), float(g.arguments[1]) * per_length)
+                for g in model.all("fanout_length")
             ]
             points.sort()
             return WireLoad(
@@ -393,7 +407,9 @@ def _cell(group: Group, templates: dict[str, Group], units: _Units, tables: _Tab
     outputs = [p for p, g in pins.items() if g.attributes.get("direction") == "output"]
     if not outputs or any("three_state" in pins[p].attributes for p in outputs) or group.first("latch"):
         return None
-    if any(p not in (*inputs, *outputs) and g.attributes.get("direction") != "internal" for p, g in pins.items()):
+    if any(
+        p not in (*inputs, *outputs) and g.attributes.get("direction") != "internal" for p, g in pins.items()
+    ):
         return None
     gate = group.attributes.get("clock_gating_integrated_cell", "")
     flop = group.first("ff")
@@ -429,9 +445,7 @@ def _cell(group: Group, templates: dict[str, Group], units: _Units, tables: _Tab
             return (1 << (1 << len(state_pins))) - 1
         return truth_table(substitute(substitute(when, functions), stored), state_pins)
 
-    supplies = {
-        g.arguments[0] for g in group.all("pg_pin") if "ground" in g.attributes.get("pg_type", "")
-    }
+    supplies = {g.arguments[0] for g in group.all("pg_pin") if "ground" in g.attributes.get("pg_type", "")}
     timing: list[TimingArc] = []
     power: list[PowerArc] = []
     for pin in (*inputs, *outputs):
@@ -476,7 +490,9 @@ def _is_true(group: Group, *names: str) -> bool:
     return any(group.attributes.get(name) == "true" for name in names)
 
 
-def _leakage(group: Group, supplies: set[str], table_of: Any, states: int, units: _Units) -> tuple[float, ...]:
+def _leakage(
+    group: Group, supplies: set[str], table_of: Any, states: int, units: _Units
+) -> tuple[float, ...]:
     entries = [g for g in group.all("leakage_power") if g.attributes.get("related_pg_pin") not in supplies]
     plain = [float(g.attributes["value"]) for g in entries if "when" not in g.attributes]
     default = plain[0] if plain else float(group.attributes.get("cell_leakage_power", 0.0))

@@ -114,7 +114,9 @@ class Netlist:
         if len(done) != len(waiting):
             stuck = [i for i, count in waiting.items() if count > 0]
             names = ", ".join(self.net_names[self.pins[i][self.cell(i).outputs[0]]] for i in stuck[:4])
-            raise ValueError(f"{self.name}: {len(stuck)} cells form a combinational loop, through nets {names}")
+            raise ValueError(
+                f"{self.name}: {len(stuck)} cells form a combinational loop, through nets {names}"
+            )
         return np.array(done, dtype=np.int64)
 
 
@@ -139,7 +141,9 @@ def read(mapped: dict[str, Any], top: str, library: Library) -> Netlist:
     for name, entry in module["cells"].items():
         kind = entry["type"]
         if kind not in library.cells:
-            reason = "a cell of the logic that was not mapped" if kind.startswith("$") else "not a usable cell"
+            reason = (
+                "a cell of the logic that was not mapped" if kind.startswith("$") else "not a usable cell"
+            )
             raise ValueError(f"{top}: cell {name} of type {kind} is {reason} of library {library.name}")
         cell = library.cells[kind]
         connected = {pin: net(bits[0]) for pin, bits in entry["connections"].items() if bits}

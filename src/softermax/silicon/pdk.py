@@ -29,7 +29,7 @@ NANGATE45 = Description(
     driver="BUF_X2",
     dont_use=("*TBUF*", "TINV*", "SDFF*", "DFFR*", "DFFS*", "DL?_*", "TLAT*", "CLKBUF*", "CLKGATETST*",
               "CLKGATE_X[248]", "DFF_X2", "FA_X1", "HA_X1", "ANTENNA*", "FILLCELL*", "WELLTAP*"),
-    clock_ns=1.0,
+    clock_ns=2.0,
     input_slew_ns=0.02,
     output_load_ff=3.0,
 )  # fmt: skip
@@ -46,7 +46,7 @@ ASAP7 = Description(
     # area and that no sign-off would leave on a loaded net.
     dont_use=("SDF*", "DLL*", "DHL*", "DFFL*", "DFFASR*", "DFFHQNx[23]*", "DFFHQx4*", "ICGx[!1]*", "ICGx1p*",
               "CKINV*", "HB?x*", "FAx1*", "HAxp5*", "*x1p*", "*xp*", "BUFx*f_*", "INVx1[13]*", "BUFx1*", "BUFx24*"),
-    clock_ns=1.0,
+    clock_ns=1.2,
     input_slew_ns=0.02,
     output_load_ff=1.0,
     # The files have no wire load. NanGate45's lengths by fan-out, scaled by 0.33 (the square root of the
@@ -95,9 +95,13 @@ def _asap7_files(pdk_root: str | os.PathLike[str] | None) -> list[Path]:
         raise FileNotFoundError(f"library asap7 is not part of any package: {how}")
     files: list[Path] = []
     for part in ("AO", "INVBUF", "OA", "SEQ", "SIMPLE"):
-        found = [p for end in (".lib", ".lib.xz") for p in sorted(Path(root).rglob(f"*_{part}_RVT_TT_nldm_*{end}"))]
+        found = [
+            p for end in (".lib", ".lib.xz") for p in sorted(Path(root).rglob(f"*_{part}_RVT_TT_nldm_*{end}"))
+        ]
         if not found:
-            raise FileNotFoundError(f"{os.fspath(root)}: no ASAP7 file *_{part}_RVT_TT_nldm_*.lib here: {how}")
+            raise FileNotFoundError(
+                f"{os.fspath(root)}: no ASAP7 file *_{part}_RVT_TT_nldm_*.lib here: {how}"
+            )
         files.append(found[0])
     return files
 
@@ -106,7 +110,9 @@ def _custom(path: Path) -> Library:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}: not a library description: JSON is broken at line {error.lineno}") from None
+        raise ValueError(
+            f"{path}: not a library description: JSON is broken at line {error.lineno}"
+        ) from None
     if not isinstance(values, dict) or not isinstance(values.get("liberty"), list):
         raise ValueError(f"{path}: a library description is an object with liberty, a list of files")
     files = [path.parent / str(name) for name in values.pop("liberty")]
@@ -172,7 +178,9 @@ def _for_synthesis(groups: Sequence[tuple[str, Group]], library: Library) -> str
                 if label not in seen:
                     parts.append(_written(child, 1))
                 seen.add(label)
-    attributes = [f"  {key} : {_quoted(value)};" for key, value in head.attributes.items() if "wire_load" not in key]
+    attributes = [
+        f"  {key} : {_quoted(value)};" for key, value in head.attributes.items() if "wire_load" not in key
+    ]
     return f"library ({library.name}) {{\n" + "\n".join(attributes + parts) + "\n}\n"
 
 

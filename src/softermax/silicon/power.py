@@ -88,7 +88,7 @@ def _nets(netlist: Netlist, cells: NDArray[np.int64], pin: str) -> NDArray[np.in
 
 def _counts(counters: NDArray[np.uint32], offsets: NDArray[np.int64], shape: tuple[int, ...]) -> FloatArray:
     flat = counters[offsets[:, None] + np.arange(int(np.prod(shape)))]
-    return flat.reshape(len(offsets), *shape).astype(np.float64)
+    return np.asarray(flat.reshape(len(offsets), *shape), dtype=np.float64)
 
 
 def _internal(cell: Cell, members: NDArray[np.int64], activity: Activity, timing: Timing) -> FloatArray:

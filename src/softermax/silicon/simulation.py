@@ -310,7 +310,9 @@ class Simulator:
         given = [name for name in netlist.inputs if name in stimulus]
         unknown = sorted(set(stimulus) - set(given))
         if unknown:
-            raise ValueError(f"{netlist.name} has no input {unknown[0]}: inputs are {', '.join(netlist.inputs)}")
+            raise ValueError(
+                f"{netlist.name} has no input {unknown[0]}: inputs are {', '.join(netlist.inputs)}"
+            )
         if not given:
             raise ValueError(f"{netlist.name}: no stimulus given")
         cycles, copies = next(iter(stimulus.values())).shape[:2]

@@ -7,11 +7,15 @@ sub-unit after the other, so that every cell of the netlist belongs to exactly o
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from softermax.files import cache_dir, replacing
 from softermax.rtl import yosys
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist, read
@@ -19,6 +23,8 @@ from softermax.silicon.netlist import Netlist, read
 TOP = "top"
 """The sub-unit of cells that belong to the design itself."""
 CLOCK_GATES = "clock gates"
+RECIPE = 1
+"""Raised when the recipe below changes, so that cached netlists are made anew."""
 
 
 def modules_of(rtlil: str) -> tuple[str, dict[str, str]]:
@@ -40,32 +46,41 @@ def modules_of(rtlil: str) -> tuple[str, dict[str, str]]:
 
 
 def synthesise(rtlil: str, library: Library, clock_ns: float, effort_ns: float | None = None) -> Netlist:
-    """Map a design for a clock period. ``effort_ns`` is the delay that ABC aims at in each sub-unit,
-    the clock period unless given."""
+    """Map a design for a clock period, or take the cached netlist. ``effort_ns`` is the delay that ABC aims
+    at in each sub-unit, the clock period unless given."""
     if clock_ns <= 0:
         raise ValueError(f"clock period {clock_ns} ns: allowed is more than 0")
     top, units = modules_of(rtlil)
+    delay_ps = round((effort_ns or clock_ns) * 1000)
+    key = hashlib.sha256(f"{RECIPE} {library.content} {delay_ps} {rtlil}".encode()).hexdigest()[:24]
+    saved = cache_dir("silicon", "netlists") / f"{top}-{key}.json.gz"
+    if not saved.is_file():
+        mapped = _map(rtlil, top, units, library, delay_ps)
+        with replacing(saved) as partial:
+            partial.write_bytes(gzip.compress(json.dumps(mapped).encode(), 1))
+    return read(json.loads(gzip.decompress(saved.read_bytes())), top, library)
+
+
+def _map(rtlil: str, top: str, units: dict[str, str], library: Library, delay_ps: int) -> Any:
     with tempfile.TemporaryDirectory(prefix="softermax-") as name:
-        folder = Path(name)
+        folder, d = Path(name), library.description
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
-        d = library.description
         (folder / "constraints").write_text(
             f"set_driving_cell {d.driver}\nset_load {d.output_load_ff}\n", encoding="utf-8"
         )
         try:
-            yosys.run(_script(top, units, library, effort_ns or clock_ns), folder)
+            yosys.run(_script(top, units, library, delay_ps), folder)
         except yosys.YosysError as error:
             reasons = [line for line in str(error).splitlines() if "ERROR" in line]
             raise ValueError(f"synthesis of {top} failed: {reasons[-1] if reasons else error}") from None
-        mapped = json.loads((folder / "mapped.json").read_text(encoding="utf-8"))
-    return read(mapped, top, library)
+        return json.loads((folder / "mapped.json").read_text(encoding="utf-8"))
 
 
-def _script(top: str, units: dict[str, str], library: Library, delay_ns: float) -> list[str]:
+def _script(top: str, units: dict[str, str], library: Library, delay_ps: int) -> list[str]:
     d = library.description
-    abc = f"abc -liberty {library.liberty} -constr constraints -D {delay_ns * 1000:.0f}"
+    abc = f"abc -liberty {library.liberty} -constr constraints -D {delay_ps}"
     lines = [
-        f"read_rtlil design.il",
+        "read_rtlil design.il",
         f"hierarchy -check -top {top}",
         # Silicon powers up with any content: registers get their values from the reset alone.
         "attrmap -remove init",
@@ -85,7 +100,7 @@ def _script(top: str, units: dict[str, str], library: Library, delay_ns: float) 
     # Flip-flops whose reset or enable became logic left cells without a sub-unit; they are the design's own.
     lines.append(f'setattr -set unit "{TOP}" c:* a:unit=* %d')
     for unit in dict.fromkeys(units.values()):
-        lines.append(f'select -set logic a:unit={unit} t:$_* %i')
+        lines.append(f"select -set logic a:unit={unit} t:$_* %i")
         lines.append(f"{abc} @logic")
         lines.append(f'setattr -set unit "{unit}" c:* a:unit=* %d')
     lines += ["setundef -zero"]
@@ -97,7 +112,7 @@ def _script(top: str, units: dict[str, str], library: Library, delay_ns: float) 
         "opt_clean -purge",
         f'setattr -set unit "{TOP}" c:* a:unit=* %d',
         "check -mapped",
-        f"write_json mapped.json",
+        "write_json mapped.json",
     ]
     return lines
 

@@ -6,12 +6,13 @@ Inputs arrive at time 0 with that slew; outputs must be there at the end of the 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.silicon.library import FloatArray, Tables, WireLoad
+from softermax.silicon.library import FloatArray, Library, Tables, WireLoad
 from softermax.silicon.netlist import Netlist
 
 RISE, FALL = 0, 1
@@ -89,7 +90,7 @@ def analyse(netlist: Netlist, clock_ns: float, wire: WireLoad | None = None) -> 
     reached = np.zeros((netlist.nets, 2))
     order = np.argsort(arcs.level, kind="stable")
     bounds = np.searchsorted(arcs.level[order], np.arange(arcs.level.max(initial=0) + 2))
-    for low, high in zip(bounds[:-1], bounds[1:], strict=True):
+    for low, high in itertools.pairwise(bounds):
         part = order[low:high]
         if not len(part):
             continue
@@ -113,6 +114,24 @@ def analyse(netlist: Netlist, clock_ns: float, wire: WireLoad | None = None) -> 
     return Timing(clock_ns, slack, path, arrival, slew, load, arcs, name)
 
 
+def require_possible(library: Library, clock_ns: float) -> None:
+    """Refuse a clock period that is too short for a flip-flop that feeds the next one."""
+    d, tables = library.description, library.tables
+    flop = library.cell(d.flop)
+    load = np.array([flop.capacitance[flop.inputs[0]][RISE]])
+    slew = np.array([d.input_slew_ns])
+    least = 0.0
+    for kind in ("clock-to-output", "setup"):
+        used = [t for arc in flop.timing if arc.kind == kind for t in (arc.rise, arc.fall) if t >= 0]
+        second = slew if kind == "setup" else load
+        least += min((float(tables.at(np.array([t]), slew, second)[0]) for t in used), default=0.0)
+    if clock_ns <= least:
+        raise ValueError(
+            f"clock {clock_ns} ns: no design can meet it in {library.name}, where one flip-flop feeding another "
+            f"already takes {least:.3f} ns"
+        )
+
+
 def _arcs(netlist: Netlist) -> Arcs:
     level = np.zeros(netlist.nets, dtype=np.int64)
     cells: list[int] = []
@@ -126,9 +145,7 @@ def _arcs(netlist: Netlist) -> Arcs:
             if arc.kind != kind or arc.pin not in nets:
                 continue
             for source_edge, target_edge in _EDGES[arc.sense]:
-                delay, slew = (
-                    (arc.rise, arc.rise_slew) if target_edge == RISE else (arc.fall, arc.fall_slew)
-                )
+                delay, slew = (arc.rise, arc.rise_slew) if target_edge == RISE else (arc.fall, arc.fall_slew)
                 if delay < 0 or (kind == "clock-to-output" and source_edge == FALL):
                     continue
                 cells.append(index)
@@ -154,8 +171,19 @@ def _arcs(netlist: Netlist) -> Arcs:
                 level[nets[pin]] = depth
         add(int(index), "combinational", depth)
     table = np.array(columns, dtype=np.int64).reshape(-1, 7)
+    source, target, source_edge, target_edge, delay_table, slew_table, depth = table.T
     return Arcs(
-        np.array(cells, dtype=np.int64), pin_names, output_names, *table.T, delay=np.zeros(len(cells))
+        np.array(cells, dtype=np.int64),
+        pin_names,
+        output_names,
+        source,
+        target,
+        source_edge,
+        target_edge,
+        delay_table,
+        slew_table,
+        level=depth,
+        delay=np.zeros(len(cells)),
     )
 
 
@@ -181,9 +209,7 @@ def _worst(
                     edges.append(edge)
                     index.append(table)
     net, edge_of = np.array(nets, dtype=np.int64), np.array(edges, dtype=np.int64)
-    setup = tables.at(
-        np.array(index, dtype=np.int64), slew[net, edge_of], np.full(len(nets), clock_slew)
-    )
+    setup = tables.at(np.array(index, dtype=np.int64), slew[net, edge_of], np.full(len(nets), clock_slew))
     slack = clock_ns - setup - arrival[net, edge_of]
     ports = np.array(sorted({b for bits in netlist.outputs.values() for b in bits}), dtype=np.int64)
     net = np.concatenate([net, ports, ports])

@@ -6,6 +6,7 @@ pipeline; the two-pass baseline gets every row twice.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -95,23 +96,20 @@ BASELINES = ("two-pass", "online")
 
 def softermax_unit(name: str, preset: str, width: int) -> Unit:
     spec = spec_of(preset, width)
-    if name == "unnormed":
-
-        def rtlil() -> str:
-            from softermax.rtl.convert import to_rtlil
-            from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-
-            return to_rtlil(UnnormedSoftmax(spec), "unnormed_softmax")
-
-        return Unit(name, "softermax", preset, width, rtlil, lambda s, c, r: _unnormed_job(spec, s, c, r))
 
     def rtlil() -> str:
         from softermax.rtl.convert import to_rtlil
         from softermax.rtl.normalization import Normalization
+        from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 
-        return to_rtlil(Normalization(spec, width), "normalization")
+        made = UnnormedSoftmax(spec) if name == "unnormed" else Normalization(spec, width)
+        return to_rtlil(made, f"softermax_{name}")
 
-    return Unit(name, "softermax", preset, width, rtlil, lambda s, c, r: _normalization_job(spec, s, c, r))
+    def job(scores: Scores, copies: int, rows: int) -> Job:
+        make = _unnormed_job if name == "unnormed" else _normalization_job
+        return make(spec, scores, copies, rows)
+
+    return Unit(name, "softermax", preset, width, rtlil, job)
 
 
 def _rows(values: IntArray, copies: int, rows: int) -> IntArray:
@@ -127,9 +125,10 @@ def _in_time(values: IntArray) -> IntArray:
 
 def _flags(rows: int, slices: int, copies: int) -> tuple[Bits, Bits]:
     """First and last of each slice, as (transfers, copies, 1)."""
-    at = np.tile(np.arange(slices), rows)
-    first, last = (at == 0), (at == slices - 1)
-    return tuple(np.repeat(f.astype(np.uint8)[:, None, None], copies, axis=1) for f in (first, last))  # type: ignore[return-value]
+    at = np.tile(np.arange(slices), rows)[:, None, None]
+    shape = (rows * slices, copies, 1)
+    first = np.broadcast_to(at == 0, shape).astype(np.uint8)
+    return first, np.broadcast_to(at == slices - 1, shape).astype(np.uint8)
 
 
 def _word(values: IntArray, width: int) -> Bits:
@@ -145,7 +144,8 @@ def _sliced(raw: IntArray, width: int) -> IntArray:
 def _unnormed_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: int) -> Job:
     raw = _rows(scores.raw(spec), copies, rows)
     trace = golden.softermax(raw, spec, trace=True).trace
-    assert trace is not None and spec.slice_width is not None
+    assert trace is not None
+    assert spec.slice_width is not None
     x = _sliced(raw, spec.slice_width)
     slices = x.shape[2]
     first, last = _flags(rows, slices, copies)
@@ -165,15 +165,14 @@ def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: i
     raw = _rows(scores.raw(spec), copies, rows)
     out = golden.softermax(raw, spec, trace=True)
     trace, width = out.trace, spec.slice_width
-    assert trace is not None and width is not None
+    assert trace is not None
+    assert width is not None
     slices = trace.unnormed.shape[2]
     _, last = _flags(rows, slices, copies)
     job = Job(RESET_CYCLES + rows * slices + 8 + _DRAIN_CYCLES, copies, raw.size)
     row_max = np.moveaxis(trace.running_max[:, :, -1], 0, 1)
     row_sum = np.moveaxis(trace.powsum[:, :, -1], 0, 1)
-    finished = np.concatenate(
-        [_word(row_max, spec.max.integer), _word(row_sum, spec.powsum.bits)], axis=2
-    )
+    finished = np.concatenate([_word(row_max, spec.max.integer), _word(row_sum, spec.powsum.bits)], axis=2)
     for row in range(rows):
         job.send("finished", RESET_CYCLES + row * slices, finished[row : row + 1])
     u = to_bits(_in_time(trace.unnormed), spec.unnormed.bits)
@@ -191,23 +190,20 @@ def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: i
 
 def baseline_unit(name: str, baseline: str, width: int) -> Unit:
     """A unit of the FP16 baseline. Both baselines divide in the same way."""
-    if name == "normalization":
-
-        def rtlil() -> str:
-            from softermax.rtl.baseline.normalization import Normalization
-            from softermax.rtl.convert import to_rtlil
-
-            return to_rtlil(Normalization(width), "baseline_normalization")
-
-        return Unit(name, "division", "", width, rtlil, lambda s, c, r: _division_job(width, s, c, r))
 
     def rtlil() -> str:
+        from softermax.rtl.baseline.normalization import Normalization
         from softermax.rtl.baseline.unnormed import Unnormed
         from softermax.rtl.convert import to_rtlil
 
-        return to_rtlil(Unnormed(width), "baseline_unnormed")
+        made = Unnormed(width) if name == "unnormed" else Normalization(width)
+        return to_rtlil(made, f"baseline_{name}")
 
-    return Unit(name, baseline, "", width, rtlil, lambda s, c, r: _two_pass_job(width, s, c, r))
+    def job(scores: Scores, copies: int, rows: int) -> Job:
+        make = _two_pass_job if name == "unnormed" else _division_job
+        return make(width, scores, copies, rows)
+
+    return Unit(name, baseline if name == "unnormed" else "division", "", width, rtlil, job)
 
 
 def _half_words(scores: Scores, width: int, copies: int, rows: int) -> tuple[IntArray, IntArray, IntArray]:
@@ -222,8 +218,10 @@ def _half_words(scores: Scores, width: int, copies: int, rows: int) -> tuple[Int
 def _two_pass_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
     from softermax.rtl.baseline.unnormed import Unnormed
 
-    unit = Unnormed(width)
-    unit.max_latency  # noqa: B018
+    with warnings.catch_warnings():
+        # Only its latencies are wanted here; Amaranth warns of designs that are made and not used.
+        warnings.simplefilter("ignore")
+        unit = Unnormed(width)
     x, e, total = _half_words(scores, width, copies, rows)
     lanes = _sliced(x, width)
     slices = lanes.shape[2]

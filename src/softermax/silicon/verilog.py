@@ -22,9 +22,7 @@ def _ports(netlist: Netlist) -> tuple[list[str], list[str], list[str]]:
                 name = port_bit(port, position)
                 names.append(name)
                 lines.append(f"  {direction} {name};")
-                target, source = (
-                    (net_name(net), name) if direction == "input" else (name, net_name(net))
-                )
+                target, source = (net_name(net), name) if direction == "input" else (name, net_name(net))
                 assigns.append(f"  assign {target} = {source};")
     return names, lines, assigns
 

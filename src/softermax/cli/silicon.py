@@ -1,0 +1,95 @@
+"""silicon: area, timing and energy of the units, from RTL."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from softermax.cli.output import markdown_table, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from softermax.cli import Commands
+    from softermax.silicon.table import Table
+
+
+def register(commands: Commands) -> None:
+    command = commands.add(
+        "silicon",
+        silicon,
+        "area, timing and energy of the units against the FP16 baseline, at gate level",
+        [
+            "silicon",
+            "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --markdown",
+            "silicon --clock 2.5 --baseline two-pass --json",
+            "silicon --plot figures",
+        ],
+    )
+    command.add_argument(
+        "--library",
+        nargs="+",
+        default=["nangate45"],
+        metavar="NAME",
+        help="nangate45, asap7, or the .json description of another (default: nangate45)",
+    )
+    command.add_argument(
+        "--pdk-root", help="the folder with ASAP7's liberty files (default: $SOFTERMAX_PDK_ROOT)"
+    )
+    command.add_argument(
+        "--width", nargs="+", type=int, default=[16], choices=(16, 32), help="elements a cycle (default: 16)"
+    )
+    command.add_argument("--clock", type=float, metavar="NS", help="clock period (default: the library's)")
+    command.add_argument(
+        "--baseline", nargs="+", choices=("two-pass", "online"), help="baselines (default: both)"
+    )
+    command.add_argument("--preset", nargs="+", help="presets (default: all that hardware can be made of)")
+    command.add_argument("--markdown", action="store_true", help="print Markdown")
+    command.add_argument("--plot", metavar="FOLDER", help="draw area and energy by sub-unit into a folder")
+    command.add_argument("--workers", type=int, help="parallel processes (default: one a core)")
+
+
+def silicon(args: argparse.Namespace) -> int:
+    from softermax.silicon.table import build, orders_of
+    from softermax.silicon.units import BASELINES
+
+    if args.clock is not None and args.clock <= 0:
+        raise ValueError(f"--clock {args.clock}: allowed is more than 0 (nanoseconds)")
+    if args.workers is not None and args.workers < 1:
+        raise ValueError(f"--workers {args.workers}: allowed is 1 or more")
+    baselines = args.baseline or list(BASELINES)
+    orders = orders_of(args.library, args.width, args.clock, args.pdk_root, baselines, args.preset)
+    with progress("silicon", len(orders), args.quiet) as step:
+        table = build(orders, baselines, args.workers, step)
+    if args.plot:
+        from softermax.silicon.plots import draw
+
+        for path in draw(table, args.plot):
+            if not (args.json or args.quiet):
+                print(f"wrote {path}")
+    if args.json:
+        print_json(table.to_json())
+    else:
+        _print(table, args.markdown)
+    return 0
+
+
+def _print(table: Table, markdown: bool) -> None:
+    from softermax.silicon.table import PAPER
+
+    rows = []
+    for row in table.to_json():
+        paper = PAPER[str(row["unit"])]
+        rows.append(
+            row | {"paper_area_ratio": paper["area_ratio"], "paper_energy_ratio": paper["energy_ratio"]}
+        )
+    if markdown:
+        print(markdown_table(rows))
+    else:
+        print_table(rows, f"Units with {table.stimulus} scores, {table.columns} a row")
+    for row_of in table.rows:
+        if not row_of.meets:
+            print(
+                f"{row_of.unit} {row_of.preset} against {row_of.baseline}, {row_of.width} wide, {row_of.library}: "
+                f"a design misses {row_of.clock_ns} ns (slack {row_of.slack_ns} and {row_of.baseline_slack_ns} ns)"
+            )
+    if table.note:
+        print(f"Gaussian scores only: {table.note}")

@@ -1,0 +1,67 @@
+"""Area and energy by sub-unit, stacked, ours beside the baselines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from softermax.extras import need
+from softermax.files import replacing
+from softermax.silicon.flow import GLITCHES, Result
+from softermax.silicon.table import UNITS, Table
+
+
+def draw(table: Table, folder: str | os.PathLike[str]) -> list[Path]:
+    """A figure for each library and width; the files written."""
+    need("matplotlib", "cli")
+    from matplotlib.figure import Figure
+
+    written: list[Path] = []
+    for library, width in dict.fromkeys((r.library, r.width) for r in table.results):
+        chosen = [r for r in table.results if (r.library, r.width) == (library, width)]
+        figure: Any = Figure(figsize=(11, 8), layout="constrained")
+        axes: Any = figure.subplots(2, 2)
+        for row, unit in enumerate(UNITS):
+            of_unit = [r for r in chosen if r.unit == unit]
+            _stack(axes[row][0], of_unit, lambda r: r.area_by_unit, "area, µm²")
+            _stack(
+                axes[row][1], of_unit, lambda r: _energy_by_unit(r, table.stimulus), "energy, pJ an element"
+            )
+            for axis in axes[row]:
+                axis.set_title(f"{unit} unit")
+        figure.suptitle(
+            f"{library}, {width} wide, {chosen[0].clock_ns:g} ns, {table.stimulus} scores, with glitches"
+        )
+        path = Path(folder) / f"silicon-{library}-{width}.png"
+        with replacing(path) as partial:
+            figure.savefig(partial, dpi=130, format="png")
+        written.append(path)
+    return written
+
+
+def _energy_by_unit(result: Result, stimulus: str) -> dict[str, float]:
+    return next(e.by_unit for e in result.energy if e.stimulus == stimulus and e.mode == GLITCHES)
+
+
+def _stack(axis: Any, results: list[Result], parts: Callable[[Result], dict[str, float]], label: str) -> None:
+    """One bar a design; sub-units that are less than a hundredth everywhere are one part, "rest"."""
+    totals = [sum(parts(r).values()) for r in results]
+    names = dict.fromkeys(name for r in results for name in parts(r))
+    large = [
+        n for n in names if any(parts(r).get(n, 0.0) > t / 100 for r, t in zip(results, totals, strict=True))
+    ]
+    bottom = [0.0] * len(results)
+    ticks = [r.preset or r.design for r in results]
+    for name in [*large, "rest"]:
+        heights = [
+            parts(r).get(name, 0.0)
+            if name != "rest"
+            else sum(v for n, v in parts(r).items() if n not in large)
+            for r in results
+        ]
+        axis.bar(ticks, heights, bottom=bottom, label=name)
+        bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
+    axis.set_ylabel(label)
+    axis.legend(fontsize=7)
