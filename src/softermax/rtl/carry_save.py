@@ -1,68 +1,37 @@
-"""Sums of many words without carry propagation.
+"""Sums of many words with one carry propagation.
 
-Reduction and the multipliers add up many words of which only the total matters. The bits of equal
-weight form a column; full and half adders turn three or two bits of a column into one there and a
-carry in the next, until no column holds more than two. Each step goes down to the next height of
-Dadda's sequence (2, 3, 4, 6, 9, 13, ...), which needs the fewest adders.
+Reduction and the multipliers add up many words of which only the total matters. A row of full adders
+turns three words into two of the same total, sum bits and carry bits, without letting a carry run;
+a tree of such rows turns any number of words into two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Value, ValueLike
-
-Columns = list[list[Value]]
+from amaranth.hdl import Const, Module, Signal, Value, unsigned
 
 
-def columns_of(words: Iterable[tuple[ValueLike, int]], bits: int) -> Columns:
-    """The bits of unsigned words, each shifted left by its weight, below ``2**bits``."""
-    columns: Columns = [[] for _ in range(bits)]
-    for value, weight in words:
-        for position, bit in enumerate(Value.cast(value)):
-            if position + weight < bits:
-                columns[position + weight].append(bit)
-    return columns
+def carry_save(m: Module, words: Sequence[Value], bits: int, name: str) -> tuple[Value, Value]:
+    """Two words whose sum is that of unsigned ``words``, modulo ``2**bits``.
 
-
-def add_constant(columns: Columns, constant: int) -> None:
-    for position, column in enumerate(columns):
-        if constant >> position & 1:
-            column.append(Const(1, 1))
-
-
-def carry_save(columns: Sequence[Sequence[Value]]) -> tuple[Value, Value]:
-    """Two words whose sum is that of the columns, modulo ``2**len(columns)``."""
-    work = [list(column) for column in columns]
-    for target in reversed(_heights(max((len(column) for column in work), default=0))):
-        work = _step(work, target)
-    first = [column[0] if column else Const(0, 1) for column in work]
-    second = [column[1] if len(column) > 1 else Const(0, 1) for column in work]
-    return Cat(*first), Cat(*second)
-
-
-def _heights(most: int) -> list[int]:
-    heights, height = [], 2
-    while height < most:
-        heights.append(height)
-        height = height * 3 // 2
-    return heights
-
-
-def _step(columns: Columns, target: int) -> Columns:
-    done: Columns = []
-    carries: list[Value] = []
-    for column in columns:
-        bits, carried = column + carries, []
-        while len(bits) > target:
-            if len(bits) == target + 1:
-                a, b = bits[:2]
-                bits = [*bits[2:], a ^ b]
-                carried.append(a & b)
-            else:
-                a, b, c = bits[:3]
-                bits = [*bits[3:], a ^ b ^ c]
-                carried.append(a & b | c & (a ^ b))
-        done.append(bits)
-        carries = carried
-    return done
+    Bits of a word that are constant cost nothing: their adders shrink in synthesis.
+    """
+    level = 0
+    while len(words) > 2:
+        above: list[Value] = []
+        for start in range(0, len(words) - 2, 3):
+            a, b, c = words[start : start + 3]
+            label = f"{name}_{level}_{start // 3}"
+            propagate = Signal(unsigned(bits), name=f"{label}_propagate")
+            total = Signal(unsigned(bits), name=f"{label}_sum")
+            carry = Signal(unsigned(bits), name=f"{label}_carry")
+            m.d.comb += [
+                propagate.eq(a ^ b),
+                total.eq(propagate ^ c),
+                carry.eq(((a & b) | (c & propagate)) << 1),
+            ]
+            above += [total, carry]
+        words = above + list(words[len(words) // 3 * 3 :])
+        level += 1
+    return words[0], words[1] if len(words) > 1 else Const(0, bits)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -44,20 +47,19 @@ class IntMax(wiring.Component):
         if self._rows > 1:
             m.d.comb += row_max.row.eq(self.row)
 
-        keys = [self._key(m, lane) for lane in range(len(self.mask))]
-        largest = _largest(m, keys)
-        local_max = Signal(unsigned(bits))
+        # The max so far takes part as one lane more, which a new row leaves out.
+        keys = [self._key(lane) for lane in range(len(self.mask))]
+        keys.append(Cat(Const(0, len(keys[0]) - bits), row_max.read))
+        largest = _largest(m, keys, [*self.mask, ~self.first])
+        running = Signal(unsigned(bits))
         if _rounds_up(spec):
             up = largest[0] if bits > spec.input.integer else largest[0] & ~largest[1:].all()
-            m.d.comb += local_max.eq(largest[1:] + up)
+            m.d.comb += running.eq(largest[1:] + up)
         else:
-            m.d.comb += local_max.eq(largest)
+            m.d.comb += running.eq(largest)
 
-        before = Signal(unsigned(bits))
-        running = Signal(unsigned(bits))
+        before = Mux(self.first, 0, row_max.read)
         m.d.comb += [
-            before.eq(Mux(self.first, 0, row_max.read)),
-            running.eq(Mux(local_max > before, local_max, before)),
             row_max.write.eq(running),
             row_max.enable.eq(self.enable),
             self.running_max.eq(_flip_sign(running)),
@@ -65,16 +67,12 @@ class IntMax(wiring.Component):
         ]
         return m
 
-    def _key(self, m: Module, lane: int) -> Signal:
+    def _key(self, lane: int) -> Value:
         """What orders the scores: the integer part and, if it rounds up, whether there is a fraction."""
         spec, x = self._spec, self.x[lane]
         fraction = spec.input.fraction
-        integer = Signal(unsigned(spec.max.integer), name=f"integer_{lane}")
-        m.d.comb += integer.eq(_flip_sign(x >> fraction, spec.max.integer))
-        parts = [x[:fraction].any(), integer] if _rounds_up(spec) else [integer]
-        key = Signal(len(Cat(*parts)), name=f"key_{lane}")
-        m.d.comb += key.eq(Mux(self.mask[lane], Cat(*parts), 0))
-        return key
+        integer = _flip_sign(x >> fraction, spec.max.integer)
+        return Cat(x[:fraction].any(), integer) if _rounds_up(spec) else integer
 
 
 def _rounds_up(spec: SoftermaxSpec) -> bool:
@@ -87,14 +85,46 @@ def _flip_sign(value: Value, bits: int | None = None) -> Value:
     return (value ^ -(1 << (bits - 1)))[:bits]
 
 
-def _largest(m: Module, keys: list[Signal]) -> Signal:
-    level = 0
-    while len(keys) > 1:
-        above = []
-        for pair, (a, b) in enumerate(zip(keys[::2], keys[1::2], strict=False)):
-            larger = Signal.like(a, name=f"larger_{level}_{pair}")
-            m.d.comb += larger.eq(Mux(a > b, a, b))
-            above.append(larger)
-        keys = above + keys[len(keys) // 2 * 2 :]
-        level += 1
-    return keys[0]
+def _largest(m: Module, keys: Sequence[Value], alive: Sequence[Value]) -> Value:
+    """The largest key of those alive, 0 if none is.
+
+    It is found digit by digit from the top, which is quicker than a tree of comparators and smaller:
+    the digits of all lanes, as thermometers, are OR-ed together, and a lane whose digit lies below
+    the largest drops out.
+    """
+    found: list[Value] = []
+    top = len(keys[0])
+    while top:
+        bottom = max(top - (3 if top % 2 else 2), 0)
+        digits = [key[bottom:top] for key in keys]
+        steps = (1 << (top - bottom)) - 1
+        levels = [
+            Cat((digit > step) & lane_alive for step in range(steps))
+            for digit, lane_alive in zip(digits, alive, strict=True)
+        ]
+        reached = Signal(steps, name=f"reached_{bottom}")
+        m.d.comb += reached.eq(reduce(or_, levels))
+        found = [*_digit(reached, top - bottom), *found]
+        if bottom:
+            survivors = []
+            for lane, (digit, lane_alive) in enumerate(zip(digits, alive, strict=True)):
+                survivor = Signal(name=f"alive_{bottom}_{lane}")
+                behind = Cat(reached[step] & ~(digit > step) for step in range(steps))
+                m.d.comb += survivor.eq(lane_alive & ~behind.any())
+                survivors.append(survivor)
+            alive = survivors
+        top = bottom
+    return Cat(found)
+
+
+def _digit(reached: Signal, bits: int) -> list[Value]:
+    """A thermometer as a binary number, lowest bit first."""
+    positions = range(1, 1 << bits)
+    return [
+        Cat(
+            reached[step - 1] & ~(reached[step] if step < len(reached) else Const(0, 1))
+            for step in positions
+            if step >> bit & 1
+        ).any()
+        for bit in range(bits)
+    ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.carry_save import carry_save, columns_of
+from softermax.rtl.carry_save import carry_save
 from softermax.rtl.reciprocal import Reciprocal
 from softermax.rtl.rounding import saturate, shift_right
 from softermax.rtl.words import (
@@ -169,9 +169,9 @@ class Normalization(wiring.Component):
         multiplier's columns.
         """
         top = self.spec.reciprocal.fraction
-        rows: list[tuple[Value, int]] = [(Mux(factor[j], numerator, 0), j) for j in range(top - 1)]
-        rows.append((Mux(factor[top], Cat(0, numerator), numerator), top - 1))
+        rows: list[Value] = [Mux(factor[j], numerator << j, 0) for j in range(top - 1)]
+        rows.append(Mux(factor[top], numerator << top, numerator << (top - 1)))
         product = Signal(len(numerator) + top, name=f"product_{lane}")
-        total, carries = carry_save(columns_of(rows, len(product)))
+        total, carries = carry_save(m, rows, len(product), f"rows_{lane}")
         m.d.comb += product.eq(total + carries)
         return product

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.carry_save import add_constant, carry_save, columns_of
+from softermax.rtl.carry_save import carry_save
 from softermax.rtl.rounding import saturate, shift_right
 from softermax.rtl.row_buffer import RowBuffer
 from softermax.rtl.words import check_buildable, lanes_of, row_id, unnormed_bits, word
@@ -46,19 +46,16 @@ class Reduction(wiring.Component):
         m.submodules.row_sum = row_sum = RowBuffer(unsigned(powsum_bits), self._rows)
 
         # Stage 2.
-        lanes = [(self.unnormed[i][: unnormed_bits(spec)], 0) for i in range(check_buildable(spec))]
+        words: list[Value] = [self.unnormed[i][: unnormed_bits(spec)] for i in range(check_buildable(spec))]
         dropped = spec.unnormed.fraction - spec.powsum.fraction
         rounding, half = spec.powsum_rounding, 0
         if rounding == "half-up" and dropped:
-            # The half unit joins the columns; what is left to do is truncate.
+            # The half unit joins the sum; what is left to do is truncate.
             rounding, half = "truncate", 1 << (dropped - 1)
-        largest = len(lanes) * ((1 << unnormed_bits(spec)) - 1) + half
-        columns = columns_of(lanes, largest.bit_length())
-        add_constant(columns, half)
-        total, carries = carry_save(columns)
-        sum_bits, carry_bits = (
-            Signal(len(total), reset_less=True, name=n) for n in ("sum_bits", "carry_bits")
-        )
+        bits = (len(words) * ((1 << unnormed_bits(spec)) - 1) + half).bit_length()
+        total, carries = carry_save(m, [*words, Const(half, bits)], bits, "lanes")
+        sum_bits = Signal(unsigned(bits), reset_less=True)
+        carry_bits = Signal(unsigned(bits), reset_less=True)
         # A PowSum shifted by all its bits is gone, and so is the sum of the row before.
         shift = Signal(unsigned(min(spec.max.integer, (powsum_bits - 1).bit_length())), reset_less=True)
         nothing_left = Signal(reset_less=True)
@@ -71,8 +68,8 @@ class Reduction(wiring.Component):
             ]
 
         # Stage 3.
-        slice_sum = Signal(len(total))
-        slice_powsum = Signal(unsigned(len(total) - dropped + 1))
+        slice_sum = Signal(unsigned(bits))
+        slice_powsum = Signal(unsigned(bits - dropped + 1))
         renormed = Signal(unsigned(powsum_bits))
         m.d.comb += [
             slice_sum.eq(sum_bits + carry_bits),

@@ -1,0 +1,75 @@
+"""Payloads of streams as rows of 32-bit words: how vectors travel to and from a simulated unit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from amaranth.hdl import Shape
+from amaranth.lib import data
+from numpy.typing import NDArray
+
+from softermax.fixedpoint import IntArray
+
+Words: TypeAlias = NDArray[np.uint32]
+
+CHUNK = 32
+
+
+def words_of(layout: data.Layout) -> int:
+    return max(1, -(-int(layout.size) // CHUNK))
+
+
+def pack(layout: data.StructLayout, fields: Mapping[str, Any]) -> Words:
+    """One row of words for each element of the fields' first axis. Arrays have lanes as second axis;
+    a field of one bit a lane may be given as a boolean array of lanes."""
+    values = {name: np.asarray(fields[name]) for name, _ in layout}
+    count = len(next(iter(values.values())))
+    packed = np.zeros((count, words_of(layout)), dtype=np.uint64)
+    for name, field in layout:
+        value = values[name]
+        if value.ndim == 2 and not isinstance(field.shape, data.ArrayLayout):
+            places = [(field.offset + lane, 1, value[:, lane]) for lane in range(value.shape[1])]
+        elif isinstance(field.shape, data.ArrayLayout):
+            places = [(offset, width, value[:, i]) for i, (offset, width, _) in enumerate(_leaves(field))]
+        else:
+            places = [(field.offset, field.width, value)]
+        for offset, width, column in places:
+            bits = column.astype(np.int64).astype(np.uint64) & np.uint64((1 << width) - 1)
+            chunk, shift = divmod(offset, CHUNK)
+            bits <<= np.uint64(shift)
+            packed[:, chunk] |= bits & np.uint64(0xFFFFFFFF)
+            if shift + width > CHUNK:
+                packed[:, chunk + 1] |= bits >> np.uint64(CHUNK)
+    return packed.astype(np.uint32)
+
+
+def unpack(layout: data.StructLayout, words: Words) -> dict[str, IntArray]:
+    """The fields again, signed where their shape is."""
+    wide = words.astype(np.uint64)
+    out: dict[str, IntArray] = {}
+    for name, field in layout:
+        columns = []
+        for offset, width, signed in _leaves(field):
+            chunk, shift = divmod(offset, CHUNK)
+            bits = wide[:, chunk] >> np.uint64(shift)
+            if shift + width > CHUNK:
+                bits |= wide[:, chunk + 1] << np.uint64(CHUNK - shift)
+            value = (bits & np.uint64((1 << width) - 1)).astype(np.int64)
+            columns.append(value - ((value >> (width - 1)) << width) if signed else value)
+        out[name] = np.stack(columns, axis=1) if isinstance(field.shape, data.ArrayLayout) else columns[0]
+    return out
+
+
+def _leaves(field: data.Field) -> Iterator[tuple[int, int, bool]]:
+    """Offset, width and sign of a field's words."""
+    if isinstance(field.shape, data.ArrayLayout):
+        for _, element in field.shape:
+            yield (
+                field.offset + element.offset,
+                element.width,
+                bool(Shape.cast(element.shape).signed),
+            )
+    else:
+        yield field.offset, field.width, bool(Shape.cast(field.shape).signed)

