@@ -18,7 +18,10 @@ def by_the_book(raw, keep, spec):
     table, m, d = pow2_table(inner), inner.max_low, 0
     factors = []
     for first in range(0, len(raw), width):
-        lanes = [(int(r), bool(k)) for r, k in zip(raw[first : first + width], keep[first : first + width])]
+        lanes = [
+            (int(r), bool(k))
+            for r, k in zip(raw[first : first + width], keep[first : first + width], strict=True)
+        ]
         tops = [min((r + 3) >> 2, inner.max_high) for r, k in lanes if k]
         new = max([m, *tops])
         d >>= new - m
@@ -47,7 +50,7 @@ def test_emulation_computes_the_books_integers(base):
     mask[0, 17] = True
     ours = deferred_softermax(torch.from_numpy(scores), torch.from_numpy(mask), spec).double().numpy()
     raw = golden.quantize(scores, spec.scores, mask)
-    expected = np.array([by_the_book(r, k, spec) for r, k in zip(raw, mask)])
+    expected = np.array([by_the_book(r, k, spec) for r, k in zip(raw, mask, strict=True)])
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=0)
 
 

@@ -111,7 +111,7 @@ def test_unknown_variants_are_refused(variant, message):
 
 
 def test_models_that_are_none_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="no config.json"):
+    with pytest.raises(ValueError, match=r"no config\.json"):
         find_model(str(tmp_path))
-    with pytest.raises(ValueError, match="unknown model '../nowhere/x.json'"):
+    with pytest.raises(ValueError, match=r"unknown model '\.\./nowhere/x\.json'"):
         find_model("../nowhere/x.json")
