@@ -57,7 +57,7 @@ class Divide(wiring.Component):
         # The exponent of the quotient, should its first bit be zero.
         exponent = Signal(signed(7), name=f"exponent_{lane}")
         m.d.comb += exponent.eq(dividend[10:] + 14 - self.divisor[10:])
-        remainder = Signal(signed(12), name=f"remainder_{lane}")
+        remainder = Signal(12, name=f"remainder_0_{lane}")
         m.d.comb += remainder.eq(Cat(dividend[:10], 1) - divisors[0])
         scale: Value = Cat(exponent[:4], exponent[6] | ~dividend[10:].any())
         bits: list[Value] = [~remainder[11]]
@@ -67,10 +67,10 @@ class Divide(wiring.Component):
                 bits.append(~remainder[11])
             if stage == self.stages - 1:
                 break
-            kept = register(m, Cat(scale, remainder, *bits), self.enable[stage], f"stage_{stage}_{lane}")
-            scale, bits = kept[:5], list(kept[17:])
-            remainder = Signal(signed(12), name=f"remainder_behind_{stage}_{lane}")
-            m.d.comb += remainder.eq(kept[5:17])
+            # From the second row on the remainder's last place is the divisor's.
+            kept = register(m, Cat(scale, remainder[1:], *bits), self.enable[stage], f"stage_{stage}_{lane}")
+            scale, bits = kept[:5], list(kept[16:])
+            remainder = Cat(divisors[stage + 1][0], kept[5:16])
 
         # One place down if the first bit is zero, rounded.
         whole = bits[0]
@@ -86,10 +86,14 @@ class Divide(wiring.Component):
         m.d.comb += self.quotient[lane].eq(register(m, result, self.enable[-1], f"quotient_{lane}"))
 
 
-def _row(m: Module, remainder: Value, divisor: Value, name: str) -> Signal:
-    """Twice the remainder, less the divisor, or plus it after a negative one."""
-    following = Signal(signed(12), name=name)
+def _row(m: Module, remainder: Value, divisor: Value, name: str) -> Value:
+    """Twice the remainder, less the divisor, or plus it after a negative one.
+
+    Twice anything is even, so the last place is the divisor's, and all it does to the others is a carry.
+    """
+    following = Signal(11, name=name)
     subtract = ~remainder[11]
-    operand = Cat(divisor, 0) ^ subtract.replicate(12)
-    m.d.comb += following.eq((Cat(1, 0, remainder[:11]) + Cat(subtract, operand))[1:13])
-    return following
+    operand = Cat(divisor[1:], 0) ^ subtract.replicate(11)
+    carry = subtract & ~divisor[0]
+    m.d.comb += following.eq((Cat(1, remainder[:11]) + Cat(carry, operand))[1:])
+    return Cat(divisor[0], following)
