@@ -11,7 +11,6 @@ The native core computes it where it can; NumPy's golden model does elsewhere, w
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from softermax.extras import need
@@ -25,11 +24,9 @@ import torch
 from torch import Tensor
 
 from softermax import golden_attention
-from softermax.fixedpoint import saturate, shift_right
 from softermax.kernels.core import ISAS, isa, native
 from softermax.kernels.ops import quantize_int8
-from softermax.kernels.plan import MAX_TABLE_BITS, native_spec, refusal, unnormed_steps, whole_table
-from softermax.tables import reciprocal_table
+from softermax.kernels.plan import deferred_refusal, native_deferred, native_spec, refusal
 
 Spec = SoftermaxSpec | DeferredSpec
 
@@ -95,22 +92,7 @@ def int8_attention(
 
 def attention_refusal(spec: Spec) -> str | None:
     """Why the native core does not compute attention with this spec, or None where it does."""
-    if isinstance(spec, SoftermaxSpec):
-        return refusal(spec)
-    width = spec.scores.slice_width
-    checks = [
-        (spec.weight.bits <= 8, f"weight is {spec.weight}; the core takes up to 8 bits"),
-        (width is None or width % 4 == 0, f"slice_width = {width}; the core takes multiples of 4"),
-        (
-            spec.reciprocal.fraction <= 15,
-            f"reciprocal is {spec.reciprocal}; the core takes up to 15 fraction bits",
-        ),
-        (
-            reciprocal_table(spec).used_bits <= MAX_TABLE_BITS,
-            f"reciprocal_segments = {spec.reciprocal_segments} makes too long a table",
-        ),
-    ]
-    return refusal(spec.scores) or next((reason for holds, reason in checks if not holds), None)
+    return deferred_refusal(spec) if isinstance(spec, DeferredSpec) else refusal(spec)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -124,21 +106,6 @@ def spec_text(spec: Spec) -> str:
         object.__setattr__(spec, "_attention_text", text)
     _specs.setdefault(text, spec)
     return str(text)
-
-
-@lru_cache(maxsize=64)
-def _native_deferred(spec: DeferredSpec) -> Any:
-    table = reciprocal_table(spec)
-    u = unnormed_steps(spec.scores)
-    w = saturate(shift_right(u, spec.scores.unnormed.fraction - spec.weight.fraction, "half-up"), spec.weight)
-    return native.Deferred(
-        weight=[int(one) for one in w],
-        powsum_bits=spec.powsum.bits,
-        powsum_high=spec.powsum.high,
-        reciprocal=whole_table(table),
-        reciprocal_bits=table.used_bits,
-        reciprocal_fraction=spec.reciprocal.fraction,
-    )
 
 
 def _quantized(x: Tensor) -> tuple[Tensor, float]:
@@ -241,7 +208,7 @@ def _attend(
         keep = keep.contiguous()
     counts = None if lengths is None else lengths.clamp(max=columns).to(torch.int32).contiguous()
     native.attend(
-        native_spec(scores), _native_deferred(known) if isinstance(known, DeferredSpec) else None,
+        native_spec(scores), native_deferred(known) if isinstance(known, DeferredSpec) else None,
         [batch, heads, k.shape[1], rows, columns, size],
         q.data_ptr(), list(q.stride()[:3]), k.data_ptr(), list(k.stride()[:3]), v.data_ptr(), list(v.stride()[:3]),
         out.data_ptr(), factor, value_scale,

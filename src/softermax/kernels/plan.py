@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from softermax import golden
+from softermax.fixedpoint import saturate, shift_right
 from softermax.kernels.core import native
-from softermax.spec import SoftermaxSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
 from softermax.tables import PiecewiseTable, reciprocal_table
 
 STEPS = 64
@@ -71,32 +72,75 @@ def whole_table(table: PiecewiseTable) -> list[int]:
     return [int(v) for v in table(used << (table.argument_bits - table.used_bits))]
 
 
+def native_arguments(spec: SoftermaxSpec) -> dict[str, Any]:
+    """What the C ABI's smx_spec holds, in its order."""
+    table = reciprocal_table(spec)
+    sum_shift = spec.unnormed.fraction - spec.powsum.fraction
+    row_scaled = spec.output_mode == "row-scaled"
+    shift = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
+    return {
+        "unnormed": [int(u) for u in unnormed_steps(spec)],
+        "reciprocal": whole_table(table),
+        "reciprocal_bits": table.used_bits,
+        "max_ceil": spec.max_rounding == "ceil",
+        "slice_width": spec.slice_width or 0,
+        "sum_shift": sum_shift,
+        "sum_bias": (1 << sum_shift) >> 1 if spec.powsum_rounding == "half-up" else 0,
+        "powsum_bits": spec.powsum.bits,
+        "powsum_fraction": spec.powsum.fraction,
+        "powsum_high": spec.powsum.high,
+        "output_shift": shift if row_scaled else shift - spec.powsum.fraction,
+        "row_scaled": row_scaled,
+        "output_half_up": spec.output_rounding == "half-up",
+        "output_high": spec.output.high,
+        "output_fraction": spec.output.fraction,
+        "input_scale": float(np.float32(spec.input_scale)),
+        "input_rounding": ROUNDINGS[spec.input_rounding],
+    }
+
+
+def deferred_arguments(spec: DeferredSpec) -> dict[str, Any]:
+    """What the C ABI's smx_attention holds of A8."""
+    table = reciprocal_table(spec)
+    u = unnormed_steps(spec.scores)
+    w = saturate(shift_right(u, spec.scores.unnormed.fraction - spec.weight.fraction, "half-up"), spec.weight)
+    return {
+        "weight": [int(one) for one in w],
+        "powsum_bits": spec.powsum.bits,
+        "powsum_high": spec.powsum.high,
+        "reciprocal": whole_table(table),
+        "reciprocal_bits": table.used_bits,
+        "reciprocal_fraction": spec.reciprocal.fraction,
+    }
+
+
 @lru_cache(maxsize=256)
 def native_spec(spec: SoftermaxSpec) -> Any:
     """The core's own object for a spec that it supports."""
     reason = refusal(spec)
     if reason is not None:
         raise ValueError(f"the native core does not take this spec: {reason}")
-    table = reciprocal_table(spec)
-    sum_shift = spec.unnormed.fraction - spec.powsum.fraction
-    row_scaled = spec.output_mode == "row-scaled"
-    shift = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
-    return native.Spec(
-        unnormed=[int(u) for u in unnormed_steps(spec)],
-        reciprocal=whole_table(table),
-        reciprocal_bits=table.used_bits,
-        max_ceil=spec.max_rounding == "ceil",
-        slice_width=spec.slice_width or 0,
-        sum_shift=sum_shift,
-        sum_bias=(1 << sum_shift) >> 1 if spec.powsum_rounding == "half-up" else 0,
-        powsum_bits=spec.powsum.bits,
-        powsum_fraction=spec.powsum.fraction,
-        powsum_high=spec.powsum.high,
-        output_shift=shift if row_scaled else shift - spec.powsum.fraction,
-        row_scaled=row_scaled,
-        output_half_up=spec.output_rounding == "half-up",
-        output_high=spec.output.high,
-        output_fraction=spec.output.fraction,
-        input_scale=float(np.float32(spec.input_scale)),
-        input_rounding=ROUNDINGS[spec.input_rounding],
-    )
+    return native.Spec(**native_arguments(spec))
+
+
+@lru_cache(maxsize=64)
+def native_deferred(spec: DeferredSpec) -> Any:
+    return native.Deferred(**deferred_arguments(spec))
+
+
+def deferred_refusal(spec: DeferredSpec) -> str | None:
+    """Why the native core does not take deferred normalisation with this spec, or None where it does."""
+    width = spec.scores.slice_width
+    checks = [
+        (spec.weight.bits <= 8, f"weight is {spec.weight}; the core takes up to 8 bits"),
+        (width is None or width % 4 == 0, f"slice_width = {width}; the core takes multiples of 4"),
+        (
+            spec.reciprocal.fraction <= 15,
+            f"reciprocal is {spec.reciprocal}; the core takes up to 15 fraction bits",
+        ),
+        (
+            reciprocal_table(spec).used_bits <= MAX_TABLE_BITS,
+            f"reciprocal_segments = {spec.reciprocal_segments} makes too long a table",
+        ),
+    ]
+    return refusal(spec.scores) or next((reason for holds, reason in checks if not holds), None)

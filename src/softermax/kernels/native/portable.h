@@ -127,18 +127,7 @@ struct Portable {
     template <bool Masked, int Width>
     static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry, int8_t* c,
                           uint32_t* terms) {
-        uint32_t together = 0;
-        for (int at = 0; at < BLOCK; at += Width) {
-            const uint8_t* kept = Masked ? keep + at : nullptr;
-            const int found = smx::largest<Portable, Masked>(x + at, kept, Width);
-            if (found > carry) carry = found;
-            const int top = ceiling(carry, s.max_ceil);
-            for (int i = 0; i < Width / LANES; i++) *c++ = int8_t(top);
-            const uint32_t exact = uint32_t(smx::sum<Portable, Masked>(t, s, top, x + at, kept, Width));
-            *terms = (exact + s.sum_bias) >> s.sum_shift;
-            together += *terms++;
-        }
-        return together;
+        return block_in_order<Portable, Masked, Width>(t, s, x, keep, carry, c, terms);
     }
 
     static F set1f(float v) {

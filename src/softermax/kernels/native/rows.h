@@ -42,8 +42,10 @@ SMX_TARGET int largest(const int8_t* x, const uint8_t* keep, int64_t n) {
     return V::highest(best);
 }
 
+constexpr int64_t PIECE_OF_SUM = 1 << 24;  // elements whose sums surely fit a policy's 32-bit lanes
+
 template <class V, bool Masked>
-SMX_TARGET uint64_t sum(const typename V::Sums& table, const smx_spec& s, int c, const int8_t* x,
+SMX_TARGET uint64_t sum_piece(const typename V::Sums& table, const smx_spec& s, int c, const int8_t* x,
                         const uint8_t* keep, int64_t n) {
     uint64_t total = 0;
     if (n < V::W) {
@@ -68,6 +70,16 @@ SMX_TARGET uint64_t sum(const typename V::Sums& table, const smx_spec& s, int c,
         V::add(acc, table, step);
     }
     return V::total(acc);
+}
+
+template <class V, bool Masked>
+SMX_TARGET uint64_t sum(const typename V::Sums& table, const smx_spec& s, int c, const int8_t* x, const uint8_t* keep,
+                        int64_t n) {
+    uint64_t total = 0;
+    for (int64_t at = 0; at < n; at += PIECE_OF_SUM)
+        total += sum_piece<V, Masked>(table, s, c, x + at, Masked ? keep + at : nullptr,
+                                      n - at < PIECE_OF_SUM ? n - at : PIECE_OF_SUM);
+    return total;
 }
 
 template <class V, bool Masked, bool Stream>
@@ -121,6 +133,23 @@ SMX_TARGET PowSum powsum_in_order(const typename V::Sums& table, const smx_spec&
         p.c = c;
     }
     return p;
+}
+
+// V::block for policies whose vector is one slice of 16.
+template <class V, bool Masked, int Width>
+SMX_TARGET uint32_t block_in_order(const typename V::Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep,
+                                   int& carry, int8_t* c, uint32_t* terms) {
+    uint32_t together = 0;
+    for (int at = 0; at < BLOCK; at += Width) {
+        const uint8_t* kept = Masked ? keep + at : nullptr;
+        const int found = largest<V, Masked>(x + at, kept, Width);
+        if (found > carry) carry = found;
+        const int top = ceiling(carry, s.max_ceil);
+        for (int i = 0; i < Width / LANES; i++) *c++ = int8_t(top);
+        *terms = (uint32_t(sum_piece<V, Masked>(t, s, top, x + at, kept, Width)) + s.sum_bias) >> s.sum_shift;
+        together += *terms++;
+    }
+    return together;
 }
 
 // A4 for slices of 16 or 32: V::block takes 128 elements, carries the largest score on, and gives 4m + 3 for every 16
