@@ -33,7 +33,7 @@ class Exponential(wiring.Component):
         self._lanes = lanes
         super().__init__(
             {
-                "significand": In(data.ArrayLayout(unsigned(11), lanes)),
+                "significand": In(data.ArrayLayout(unsigned(13), lanes)),
                 "exponent": In(data.ArrayLayout(unsigned(5), lanes)),
                 "mask": In(lanes),
                 "enable": In(self.stages),
@@ -74,9 +74,9 @@ class Exponential(wiring.Component):
 
 
 def _align(m: Module, significand: Value, exponent: Value, lane: int) -> tuple[Value, Value]:
-    """``significand·2^(exponent-25)`` in a fixed point of four integer bits, and whether it has more."""
+    """``significand·2^(exponent-26)`` in a fixed point of four integer bits, and whether it has more."""
     by = ~exponent
-    value: Value = Cat(Const(0, 31 - 25 + model.DISTANCE_FRACTION), significand)
+    value: Value = Cat(Const(0, 31 - 26 + model.DISTANCE_FRACTION), significand)
     overflow: Value = Const(0, 1)
     for level in reversed(range(5)):
         shifted = Signal(len(value), name=f"shifted_{1 << level}_{lane}")

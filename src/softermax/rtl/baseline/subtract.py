@@ -8,24 +8,29 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from softermax.rtl.baseline.pipeline import register
 from softermax.rtl.baseline.shifter import shift_right_sticky
 
 
 class Subtract(wiring.Component):
     """``maximum - x`` for x <= maximum, lane by lane.
 
-    The value is the IEEE difference, its encoding is leaner: ``significand·2^(exponent-25)``, where
-    the significand has leading zeros after cancellation. Such a difference is exact, so nothing has to
-    be counted and shifted up to round it, and the exponential aligns it in any case. What is known of
-    the operands saves more: the sign of the result, which is the larger magnitude where they are
-    subtracted (the one whose order the signs tell), and any step of negation.
+    The value is the IEEE difference, its encoding is leaner: ``significand·2^(exponent-26)`` with the
+    exponent of the larger operand. The significand has leading zeros after cancellation, which leaves
+    an exact difference, and a place to either side for what else may happen; so nothing is counted or
+    shifted to normalise it, and the exponential aligns it in any case. What is known of the operands
+    saves more: the sign of the result, which one is larger where they are subtracted (their sign
+    tells), and any negation.
 
     Subnormal scores have their value. An infinity or a NaN counts as the number that its exponent and
     fraction would make: -inf is far below any finite score.
 
-    stage 1   exponents compared, smaller one aligned, added or subtracted | 15 bits and exponent
+    stage 1   exponents compared, significands swapped            | larger, smaller, how far apart
+    stage 2   smaller one aligned, added or subtracted            | 15 places and exponent
     (behind the register) one place up or down, rounded
     """
+
+    stages = 2
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
@@ -33,8 +38,8 @@ class Subtract(wiring.Component):
             {
                 "x": In(data.ArrayLayout(unsigned(16), lanes)),
                 "maximum": In(16),
-                "enable": In(1),
-                "significand": Out(data.ArrayLayout(unsigned(11), lanes)),
+                "enable": In(self.stages),
+                "significand": Out(data.ArrayLayout(unsigned(13), lanes)),
                 "exponent": Out(data.ArrayLayout(unsigned(5), lanes)),
             }
         )
@@ -69,6 +74,10 @@ class Subtract(wiring.Component):
             exponent.eq(Mux(swap, x_exponent, top_exponent)),
             by.eq(Mux(swap, apart_swapped[:5], apart[:5])),
         ]
+        kept = register(m, Cat(larger, smaller, by, exponent, same_sign), self.enable[0], f"stage_1_{lane}")
+        larger, smaller, by, exponent, same_sign = kept[:11], kept[11:22], kept[22:27], kept[27:32], kept[32]
+
+        # Stage 2.
         aligned, sticky = shift_right_sticky(m, Cat(Const(0, 2), smaller), by, f"aligned_{lane}")
         operand, total = signal(14, "operand"), signal(16, "total")
         m.d.comb += [
@@ -76,30 +85,24 @@ class Subtract(wiring.Component):
             # The lowest place carries the one of the two's complement in.
             total.eq(Cat(Const(1, 1), Const(0, 3), larger) + Cat(same_sign, operand)),
         ]
-        places = Signal(14, reset_less=True, name=f"places_{lane}")
-        carry = Signal(reset_less=True, name=f"carry_{lane}")
-        before = Signal(5, reset_less=True, name=f"before_{lane}")
-        with m.If(self.enable):
-            m.d.sync += [
-                places.eq(total[1:15]),
-                carry.eq(total[15] & ~same_sign),
-                before.eq(exponent - 1),
-            ]
+        summed = register(
+            m, Cat(total[1:15], total[15] & ~same_sign, exponent), self.enable[1], f"stage_2_{lane}"
+        )
+        places, carry = summed[:15], summed[14]
 
-        # Behind the register: the leading place of the sum, or the one below if that is empty.
-        whole = signal(1, "whole")
-        kept, guard, rest = signal(11, "kept"), signal(1, "guard"), signal(1, "rest")
-        packed = signal(15, "packed")
+        # Behind the register. Eleven places count, from the carry, the one below it or the next one.
+        whole, neither = signal(1, "whole"), signal(1, "neither")
+        up_carry, up_whole, up = signal(1, "up_carry"), signal(1, "up_whole"), signal(1, "up")
         m.d.comb += [
-            whole.eq(places[13]),
-            kept.eq(Mux(carry, Cat(places[4:14], 1), Mux(whole, places[3:14], places[2:13]))),
-            guard.eq(Mux(carry, places[3], Mux(whole, places[2], places[1]))),
-            rest.eq(places[0] | ((carry | whole) & places[1]) | (carry & places[2])),
-            packed.eq(
-                Cat(kept[:10], before) + Cat(guard & (rest | kept[0]), Const(0, 9), whole & ~carry, carry)
+            whole.eq(places[13] & ~carry),
+            neither.eq(~(places[13] | carry)),
+            up_carry.eq(carry & places[3] & (places[:3].any() | places[4])),
+            up_whole.eq(whole & places[2] & (places[:2].any() | places[3])),
+            up.eq(neither & places[1] & (places[0] | places[2])),
+            self.significand[lane].eq(
+                Cat(places[2] & neither, places[3] & ~carry, places[4:15]) + Cat(up, up_whole, up_carry)
             ),
-            self.significand[lane].eq(Cat(packed[:10], kept[10])),
-            self.exponent[lane].eq(packed[10:]),
+            self.exponent[lane].eq(summed[15:20]),
         ]
 
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.baseline.accumulation import Accumulation
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.max import Max
-from softermax.rtl.baseline.pipeline import follow, register, stages
+from softermax.rtl.baseline.pipeline import follow, stages
 from softermax.rtl.baseline.subtract import Subtract
 from softermax.rtl.baseline.words import check_lanes, slice_layout, sum_layout, unnormed_layout
 
@@ -47,7 +47,7 @@ class Unnormed(wiring.Component):
         self.accumulation = Accumulation(lanes)
         self.max_latency = self.max.stages + 1
         """Cycles from a row's last slice of the first pass until the second pass may begin."""
-        self.latency = 1 + self.exponential.stages
+        self.latency = self.subtract.stages + self.exponential.stages
         self.sum_latency = self.latency + self.accumulation.stages
 
     def elaborate(self, platform: Any) -> Module:
@@ -108,15 +108,16 @@ class Unnormed(wiring.Component):
         with m.If(into_sums | sums.ready):
             m.d.sync += sums.valid.eq(into_sums)
 
+        masks = follow(m, slices.p.mask, enables[: subtract.stages], "mask")
         firsts = follow(m, slices.p.first, enables[: to_unnormed + accumulation.tree_stages], "first")
         m.d.comb += [
             subtract.x.eq(slices.p.x),
             subtract.maximum.eq(maximum),
-            subtract.enable.eq(enables[0]),
+            subtract.enable.eq(Cat(*enables[: subtract.stages])),
             exponential.significand.eq(subtract.significand),
             exponential.exponent.eq(subtract.exponent),
-            exponential.mask.eq(register(m, slices.p.mask, enables[0], "mask")),
-            exponential.enable.eq(Cat(*enables[1:to_unnormed])),
+            exponential.mask.eq(masks[-1]),
+            exponential.enable.eq(Cat(*enables[subtract.stages : to_unnormed])),
             accumulation.terms.eq(exponential.result),
             accumulation.first.eq(firsts[-1]),
             accumulation.enable.eq(Cat(*enables[to_unnormed:], *merge_enables, into_sums)),
