@@ -57,20 +57,23 @@ class Exponential(wiring.Component):
         with m.If(self.enable[0]):
             m.d.sync += [d.eq(aligned), zero.eq(overflow | ~self.mask[lane])]
 
-        # Stage 2. From exponent bits of zero on, the result is below 2^-14.
+        # Stage 2. The first bit is zero where the exponent is far below zero.
         power, gone = register(4 + model.POWER_FRACTION, "power"), register(1, "gone")
         z = Signal(Z_BITS, name=f"z_{lane}")
         m.d.comb += z.eq(_minus_one_less_product(d))
         with m.If(self.enable[1]):
             m.d.sync += [
                 power.eq(z[model.PRODUCT_FRACTION - model.POWER_FRACTION :]),
-                gone.eq(zero | ~z[-1] | ~z[-5:-1].any()),
+                gone.eq(zero | ~z[-1]),
             ]
 
-        # Stage 3.
-        fraction = _power_fraction(m, power[: model.POWER_FRACTION], lane)
+        # Stage 3. With exponent bits of zero the result is below 2^-14.
+        fraction, exponent = (
+            _power_fraction(m, power[: model.POWER_FRACTION], lane),
+            power[model.POWER_FRACTION :],
+        )
         with m.If(self.enable[2]):
-            m.d.sync += self.result[lane].eq(Mux(gone, 0, Cat(fraction, power[model.POWER_FRACTION :])))
+            m.d.sync += self.result[lane].eq(Mux(gone | ~exponent.any(), 0, Cat(fraction, exponent)))
 
 
 def _align(m: Module, significand: Value, exponent: Value, lane: int) -> tuple[Value, Value]:
