@@ -18,7 +18,7 @@ All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in
   (only if rows > 1), ``first``, ``last``.
 - ``UnnormedSoftmax.unnormed``: ``u`` (lanes), ``max`` (the slice's running max; in a row's last slice the
   row's max), ``row``, ``last``; one for every slice.
-- ``UnnormedSoftmax.sums``: ``powsum``, ``row``; one for every row, in the order in which rows finish, two
+- ``UnnormedSoftmax.sums``: ``powsum``, ``row``; one for every row, in the order in which rows finish, three
   cycles after the row's last unnormed slice. A stream of its own, so that no unnormed word waits in
   registers for it.
 - ``Normalization.finished``: ``max``, ``powsum``, ``row``; one for every row, ahead of its slices.

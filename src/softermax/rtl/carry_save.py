@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Const, Module, Signal, Value, unsigned
+from amaranth.hdl import Module, Signal, Value, unsigned
 
 
-def carry_save(m: Module, words: Sequence[Value], bits: int, name: str) -> tuple[Value, Value]:
-    """Two words whose sum is that of unsigned ``words``, modulo ``2**bits``.
+def carry_save(
+    m: Module, words: Sequence[Value], bits: int, name: str, levels: int | None = None
+) -> list[Value]:
+    """Words whose sum is that of unsigned ``words``, modulo ``2**bits``: two, or as many as are left
+    after some levels of full adders.
 
     Bits of a word that are constant cost nothing: their adders shrink in synthesis.
     """
     level = 0
-    while len(words) > 2:
+    while len(words) > 2 and level != levels:
         above: list[Value] = []
         for start in range(0, len(words) - 2, 3):
             a, b, c = words[start : start + 3]
@@ -34,4 +37,4 @@ def carry_save(m: Module, words: Sequence[Value], bits: int, name: str) -> tuple
             above += [total, carry]
         words = above + list(words[len(words) // 3 * 3 :])
         level += 1
-    return words[0], words[1] if len(words) > 1 else Const(0, bits)
+    return list(words)

@@ -17,7 +17,7 @@ from softermax.spec import SoftermaxSpec
 
 
 class IntMax(wiring.Component):
-    """The largest integer of a slice and of its row so far; combinational but for the row buffer.
+    """Stage 1 finds the largest score of a slice; stage 2 rounds it up and compares it with the row's.
 
     Rounding to an integer keeps order, so the tree compares scores and only its result is rounded.
     All it needs of a score's fraction is whether there is one. Inside, an integer is kept as its
@@ -32,11 +32,13 @@ class IntMax(wiring.Component):
             {
                 "x": In(lanes_of(spec.input, lanes)),
                 "mask": In(lanes),
+                "enable_2": In(1),  # a slice goes from stage 1 to stage 2
                 **{name: In(field) for name, field in row_id(rows).items()},
-                "first": In(1),
-                "enable": In(1),  # the slice is taken: remember its max
+                "first": In(1),  # of stage 2's slice, like the row and the two words below
                 "running_max": Out(integer_max(spec)),
                 "renorm_shift": Out(unsigned(spec.max.integer)),  # running max less the one before
+                "enable_3": In(1),
+                "max_3": Out(integer_max(spec)),  # the running max of stage 3's slice
             }
         )
 
@@ -44,27 +46,40 @@ class IntMax(wiring.Component):
         m = Module()
         spec, bits = self._spec, self._spec.max.integer
         m.submodules.row_max = row_max = RowBuffer(unsigned(bits), self._rows)
-        if self._rows > 1:
-            m.d.comb += row_max.row.eq(self.row)
 
-        # The max so far takes part as one lane more, which a new row leaves out.
+        # Stage 1.
         keys = [self._key(lane) for lane in range(len(self.mask))]
-        keys.append(Cat(Const(0, len(keys[0]) - bits), row_max.read))
-        largest = _largest(m, keys, [*self.mask, ~self.first])
-        running = Signal(unsigned(bits))
+        found = _largest(m, keys, list(self.mask))
+        largest = Signal(len(found), reset_less=True)
+        with m.If(self.enable_2):
+            m.d.sync += largest.eq(found)
+
+        # Stage 2.
+        local_max = Signal(unsigned(bits))
         if _rounds_up(spec):
             up = largest[0] if bits > spec.input.integer else largest[0] & ~largest[1:].all()
-            m.d.comb += running.eq(largest[1:] + up)
+            m.d.comb += local_max.eq(largest[1:] + up)
         else:
-            m.d.comb += running.eq(largest)
-
-        before = Mux(self.first, 0, row_max.read)
+            m.d.comb += local_max.eq(largest)
+        before = Signal(unsigned(bits))
+        running = Signal(unsigned(bits))
         m.d.comb += [
+            before.eq(Mux(self.first, 0, row_max.read)),
+            # Compared before it is rounded, so that neither waits for the other.
+            running.eq(Mux(largest > Cat(Const(0, len(largest) - bits), before), local_max, before)),
             row_max.write.eq(running),
-            row_max.enable.eq(self.enable),
+            row_max.enable.eq(self.enable_3),
             self.running_max.eq(_flip_sign(running)),
             self.renorm_shift.eq(running - before),
         ]
+        if self._rows == 1:
+            # The row buffer itself is stage 3's register.
+            m.d.comb += self.max_3.eq(_flip_sign(row_max.read))
+            return m
+        taken = Signal(unsigned(bits), reset_less=True)
+        with m.If(self.enable_3):
+            m.d.sync += taken.eq(running)
+        m.d.comb += [row_max.row.eq(self.row), self.max_3.eq(_flip_sign(taken))]
         return m
 
     def _key(self, lane: int) -> Value:

@@ -172,6 +172,5 @@ class Normalization(wiring.Component):
         rows: list[Value] = [Mux(factor[j], numerator << j, 0) for j in range(top - 1)]
         rows.append(Mux(factor[top], numerator << top, numerator << (top - 1)))
         product = Signal(len(numerator) + top, name=f"product_{lane}")
-        total, carries = carry_save(m, rows, len(product), f"rows_{lane}")
-        m.d.comb += product.eq(total + carries)
+        m.d.comb += product.eq(sum(carry_save(m, rows, len(product), f"rows_{lane}")))
         return product

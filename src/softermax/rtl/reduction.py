@@ -14,13 +14,16 @@ from softermax.rtl.row_buffer import RowBuffer
 from softermax.rtl.words import check_buildable, lanes_of, row_id, unnormed_bits, word
 from softermax.spec import SoftermaxSpec
 
+_STAGE_3_LEVELS = 4
+"""Rows of full adders that fit into a cycle behind Power of Two."""
+
 
 class Reduction(wiring.Component):
-    """Stage 2 adds the lanes up in carry-save form; stage 3 carries, rounds, renormalises the row's
-    sum so far and adds.
+    """Stage 3 begins to add the lanes up, in carry-save form; stage 4 lets the carries run and rounds;
+    stage 5 renormalises the row's sum so far and adds.
 
     A new row needs no zeroed sum: its first slice shifts everything out. The loop through the row
-    buffer closes within stage 3, so slices of one row may follow each other without a gap.
+    buffer closes within stage 5, so slices of one row may follow each other without a gap.
     """
 
     def __init__(self, spec: SoftermaxSpec, rows: int = 1) -> None:
@@ -33,8 +36,9 @@ class Reduction(wiring.Component):
                 "renorm_shift": In(unsigned(spec.max.integer)),
                 "first": In(1),
                 **{name: In(field) for name, field in row_id(rows).items()},
-                "enable": In(1),  # stage 2's slice goes on to stage 3
-                "enable_sum": In(1),  # stage 3's slice is added to its row
+                "enable_4": In(1),  # a slice goes from stage 3 to stage 4
+                "enable_5": In(1),
+                "enable_sum": In(1),  # stage 5's slice is added to its row
                 "powsum": Out(word(spec.powsum)),  # the running sum of the slice added last, and its row
                 **{f"{name}_summed": Out(field) for name, field in row_id(rows).items()},
             }
@@ -45,7 +49,7 @@ class Reduction(wiring.Component):
         spec, powsum_bits = self._spec, self._spec.powsum.bits
         m.submodules.row_sum = row_sum = RowBuffer(unsigned(powsum_bits), self._rows)
 
-        # Stage 2.
+        # Stage 3.
         words: list[Value] = [self.unnormed[i][: unnormed_bits(spec)] for i in range(check_buildable(spec))]
         dropped = spec.unnormed.fraction - spec.powsum.fraction
         rounding, half = spec.powsum_rounding, 0
@@ -53,28 +57,36 @@ class Reduction(wiring.Component):
             # The half unit joins the sum; what is left to do is truncate.
             rounding, half = "truncate", 1 << (dropped - 1)
         bits = (len(words) * ((1 << unnormed_bits(spec)) - 1) + half).bit_length()
-        total, carries = carry_save(m, [*words, Const(half, bits)], bits, "lanes")
-        sum_bits = Signal(unsigned(bits), reset_less=True)
-        carry_bits = Signal(unsigned(bits), reset_less=True)
+        added = carry_save(m, [*words, Const(half, bits)], bits, "lanes", _STAGE_3_LEVELS)
+        partial = [Signal(unsigned(bits), reset_less=True, name=f"partial_{i}") for i in range(len(added))]
         # A PowSum shifted by all its bits is gone, and so is the sum of the row before.
-        shift = Signal(unsigned(min(spec.max.integer, (powsum_bits - 1).bit_length())), reset_less=True)
-        nothing_left = Signal(reset_less=True)
-        with m.If(self.enable):
+        shift_shape = unsigned(min(spec.max.integer, (powsum_bits - 1).bit_length()))
+        shift_4 = Signal(shift_shape, reset_less=True)
+        nothing_left_4 = Signal(reset_less=True)
+        with m.If(self.enable_4):
             m.d.sync += [
-                sum_bits.eq(total),
-                carry_bits.eq(carries),
-                shift.eq(self.renorm_shift),
-                nothing_left.eq(self.first | (self.renorm_shift >= powsum_bits)),
+                *(register.eq(value) for register, value in zip(partial, added, strict=True)),
+                shift_4.eq(self.renorm_shift),
+                nothing_left_4.eq(self.first | (self.renorm_shift >= powsum_bits)),
             ]
 
-        # Stage 3.
+        # Stage 4.
         slice_sum = Signal(unsigned(bits))
-        slice_powsum = Signal(unsigned(bits - dropped + 1))
+        slice_powsum = Signal(unsigned(bits - dropped + 1), reset_less=True)
+        shift_5 = Signal(shift_shape, reset_less=True)
+        nothing_left_5 = Signal(reset_less=True)
+        m.d.comb += slice_sum.eq(sum(carry_save(m, partial, bits, "slice")))
+        with m.If(self.enable_5):
+            m.d.sync += [
+                slice_powsum.eq(shift_right(slice_sum, dropped, rounding)),
+                shift_5.eq(shift_4),
+                nothing_left_5.eq(nothing_left_4),
+            ]
+
+        # Stage 5.
         renormed = Signal(unsigned(powsum_bits))
         m.d.comb += [
-            slice_sum.eq(sum_bits + carry_bits),
-            slice_powsum.eq(shift_right(slice_sum, dropped, rounding)),
-            renormed.eq(Mux(nothing_left, 0, row_sum.read >> shift)),
+            renormed.eq(Mux(nothing_left_5, 0, row_sum.read >> shift_5)),
             row_sum.write.eq(saturate(renormed + slice_powsum, powsum_bits)),
             row_sum.enable.eq(self.enable_sum),
         ]
@@ -82,12 +94,15 @@ class Reduction(wiring.Component):
             # The row buffer itself is the output register.
             m.d.comb += self.powsum.eq(row_sum.read)
             return m
-        row = Signal.like(self.row, reset_less=True)
-        powsum = Signal.like(self.powsum, reset_less=True, name="finished_powsum")
-        row_summed = Signal.like(row, reset_less=True, name="finished_row")
-        with m.If(self.enable):
-            m.d.sync += row.eq(self.row)
+        row_4 = Signal.like(self.row, reset_less=True)
+        row_5 = Signal.like(self.row, reset_less=True)
+        row_summed = Signal.like(self.row, reset_less=True, name="row_of_sum")
+        powsum = Signal.like(self.powsum, reset_less=True, name="sum")
+        with m.If(self.enable_4):
+            m.d.sync += row_4.eq(self.row)
+        with m.If(self.enable_5):
+            m.d.sync += row_5.eq(row_4)
         with m.If(self.enable_sum):
-            m.d.sync += [powsum.eq(row_sum.write), row_summed.eq(row)]
-        m.d.comb += [row_sum.row.eq(row), self.powsum.eq(powsum), self.row_summed.eq(row_summed)]
+            m.d.sync += [powsum.eq(row_sum.write), row_summed.eq(row_5)]
+        m.d.comb += [row_sum.row.eq(row_5), self.powsum.eq(powsum), self.row_summed.eq(row_summed)]
         return m

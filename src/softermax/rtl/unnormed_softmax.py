@@ -1,4 +1,4 @@
-"""The Unnormed Softmax unit: IntMax, Power of Two and Reduction in a pipeline of three stages."""
+"""The Unnormed Softmax unit: IntMax, Power of Two and Reduction in a pipeline of five stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from softermax.rtl.words import (
     MAX_ROWS,
     check_buildable,
     check_count,
-    integer_max,
     slice_layout,
     sum_layout,
     unnormed_layout,
@@ -34,14 +33,16 @@ class UnnormedSoftmax(wiring.Component):
     finished row, in the order in which rows finish, ``sum_latency`` cycles after the last slice came
     in. Each may be held up on its own; ``unnormed.valid`` waits for a sum that is held up.
 
-    stage 1   max of the slice and of the row, k = max - integer of x     | f, k of each lane
-    stage 2   2^f >> k: the unnormed words; their sum in carry-save form  | sum and carry bits
-    stage 3   rounded and added to the row's renormalised PowSum          | PowSum
+    stage 1   IntMax: the slice's largest score                      | scores, the largest
+    stage 2   IntMax: the row's max; Power of Two: k of every lane   | k and f of every lane, max
+    stage 3   Power of Two: 2^f >> k, the unnormed words; Reduction  | partial sums
+    stage 4   Reduction: the slice's sum, rounded                    | slice's PowSum
+    stage 5   Reduction: added to the row's renormalised PowSum      | row's PowSum
     """
 
-    latency = 1
+    latency = 2
     """Cycles from a slice to its unnormed words."""
-    sum_latency = 3
+    sum_latency = 5
     """Cycles from a row's last slice to its PowSum."""
     cycles_per_slice = 1
 
@@ -67,75 +68,82 @@ class UnnormedSoftmax(wiring.Component):
         slices, unnormed, sums = self.slices, self.unnormed, self.sums
 
         # Each stage takes a slice when it is empty or passes its own on.
-        valid_2 = Signal()
-        valid_3 = Signal()
-        into_2 = Signal()
-        into_3 = Signal()
+        valid = {stage: Signal(name=f"valid_{stage}") for stage in (2, 3, 4, 5)}
+        free = {stage: Signal(name=f"free_{stage}") for stage in (2, 3, 4, 5)}
+        into = {stage: Signal(name=f"into_{stage}") for stage in (2, 3, 4, 5)}
         into_sums = Signal()
-        stage_3_free = Signal()
-        last_2 = Signal(reset_less=True)
-        last_3 = Signal(reset_less=True)
         m.d.comb += [
-            into_sums.eq(valid_3 & (~sums.valid | sums.ready)),
-            stage_3_free.eq(~valid_3 | into_sums),
-            unnormed.valid.eq(valid_2 & stage_3_free),
-            into_3.eq(unnormed.valid & unnormed.ready),
-            slices.ready.eq(~valid_2 | into_3),
-            into_2.eq(slices.valid & slices.ready),
+            into_sums.eq(valid[5] & (~sums.valid | sums.ready)),
+            free[5].eq(~valid[5] | into_sums),
+            into[5].eq(valid[4] & free[5]),
+            free[4].eq(~valid[4] | into[5]),
+            unnormed.valid.eq(valid[3] & free[4]),
+            into[4].eq(unnormed.valid & unnormed.ready),
+            free[3].eq(~valid[3] | into[4]),
+            into[3].eq(valid[2] & free[3]),
+            free[2].eq(~valid[2] | into[3]),
+            slices.ready.eq(free[2]),
+            into[2].eq(slices.valid & slices.ready),
         ]
-        with m.If(slices.ready):
-            m.d.sync += valid_2.eq(slices.valid)
-        with m.If(stage_3_free):
-            m.d.sync += valid_3.eq(into_3)
-        with m.If(into_sums | sums.ready):
-            m.d.sync += sums.valid.eq(into_sums & last_3)
+        for stage in (2, 3, 4, 5):
+            with m.If(free[stage]):
+                m.d.sync += valid[stage].eq(into[stage])
 
-        # Stage 1.
-        first = Signal(reset_less=True)
-        running_max = Signal(integer_max(self.spec), reset_less=True)
-        renorm_shift = Signal.like(int_max.renorm_shift, reset_less=True)
+        # What travels beside the lanes.
+        carried = {
+            "first": slices.p.first,
+            "last": slices.p.last,
+            **({"row": slices.p.row} if self.rows > 1 else {}),
+        }
+        at_2, at_3 = (
+            {
+                name: Signal.like(value, reset_less=True, name=f"{name}_{stage}")
+                for name, value in carried.items()
+            }
+            for stage in (2, 3)
+        )
+        last_4 = Signal(reset_less=True)
+        last_5 = Signal(reset_less=True)
+        renorm_shift_3 = Signal.like(int_max.renorm_shift, reset_less=True)
+        with m.If(into[2]):
+            m.d.sync += [at_2[name].eq(value) for name, value in carried.items()]
+        with m.If(into[3]):
+            m.d.sync += [at_3[name].eq(value) for name, value in at_2.items()]
+            m.d.sync += renorm_shift_3.eq(int_max.renorm_shift)
+        with m.If(into[4]):
+            m.d.sync += last_4.eq(at_3["last"])
+        with m.If(into[5]):
+            m.d.sync += last_5.eq(last_4)
+        with m.If(into_sums | sums.ready):
+            m.d.sync += sums.valid.eq(into_sums & last_5)
+
         m.d.comb += [
             int_max.x.eq(slices.p.x),
             int_max.mask.eq(slices.p.mask),
-            int_max.first.eq(slices.p.first),
-            int_max.enable.eq(into_2),
+            int_max.enable_2.eq(into[2]),
+            int_max.first.eq(at_2["first"]),
+            int_max.enable_3.eq(into[3]),
             power_of_two.x.eq(slices.p.x),
             power_of_two.mask.eq(slices.p.mask),
+            power_of_two.enable_2.eq(into[2]),
             power_of_two.running_max.eq(int_max.running_max),
-            power_of_two.enable.eq(into_2),
-        ]
-        with m.If(into_2):
-            m.d.sync += [
-                first.eq(slices.p.first),
-                last_2.eq(slices.p.last),
-                running_max.eq(int_max.running_max),
-                renorm_shift.eq(int_max.renorm_shift),
-            ]
-
-        # Stage 2.
-        m.d.comb += [
+            power_of_two.enable_3.eq(into[3]),
             unnormed.p.u.eq(power_of_two.unnormed),
-            unnormed.p.max.eq(running_max),
-            unnormed.p.last.eq(last_2),
+            unnormed.p.max.eq(int_max.max_3),
+            unnormed.p.last.eq(at_3["last"]),
             reduction.unnormed.eq(power_of_two.unnormed),
-            reduction.renorm_shift.eq(renorm_shift),
-            reduction.first.eq(first),
-            reduction.enable.eq(into_3),
+            reduction.renorm_shift.eq(renorm_shift_3),
+            reduction.first.eq(at_3["first"]),
+            reduction.enable_4.eq(into[4]),
+            reduction.enable_5.eq(into[5]),
+            reduction.enable_sum.eq(into_sums),
+            sums.p.powsum.eq(reduction.powsum),
         ]
-        with m.If(into_3):
-            m.d.sync += last_3.eq(last_2)
-
-        # Stage 3.
-        m.d.comb += [reduction.enable_sum.eq(into_sums), sums.p.powsum.eq(reduction.powsum)]
-
         if self.rows > 1:
-            row = Signal.like(slices.p.row, reset_less=True)
-            with m.If(into_2):
-                m.d.sync += row.eq(slices.p.row)
             m.d.comb += [
-                int_max.row.eq(slices.p.row),
-                unnormed.p.row.eq(row),
-                reduction.row.eq(row),
+                int_max.row.eq(at_2["row"]),
+                unnormed.p.row.eq(at_3["row"]),
+                reduction.row.eq(at_3["row"]),
                 sums.p.row.eq(reduction.row_summed),
             ]
         return m
