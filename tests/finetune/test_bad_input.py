@@ -8,7 +8,8 @@ import pytest
 from softermax.cli import main
 from softermax.finetune.data import load_rows, read_squad, read_tsv
 from softermax.finetune.tasks import get_task
-from softermax.finetune.train import Run, check_folder, prepare
+from softermax.finetune.train import Run, check_folder, prepare, settings
+from softermax.spec import get_spec
 
 
 def write(path: Path, text: str) -> Path:
@@ -104,11 +105,21 @@ def test_fewer_rows_than_a_batch_are_refused(tiny_model, tiny_data):
 
 
 def test_a_checkpoint_of_another_spec_is_refused(tmp_path):
-    write(tmp_path / "run.json", json.dumps({**vars(Run(preset="paper"))}))
+    write(tmp_path / "run.json", json.dumps(settings(Run(preset="paper"))))
+    check_folder(Run(preset="paper"), tmp_path, resume=True)
     with pytest.raises(ValueError, match="its checkpoint has preset = 'paper', not 'row-scaled'"):
         check_folder(Run(preset="row-scaled"), tmp_path, resume=True)
     with pytest.raises(ValueError, match="nothing to resume"):
         check_folder(Run(), tmp_path / "none", resume=True)
+
+
+def test_a_spec_file_that_changed_since_the_checkpoint_is_refused(tmp_path):
+    path = tmp_path / "mine.json"
+    get_spec("paper").save(path)
+    write(tmp_path / "run.json", json.dumps(settings(Run(preset=str(path)))))
+    get_spec("paper-32").save(path)
+    with pytest.raises(ValueError, match="its checkpoint has spec = "):
+        check_folder(Run(preset=str(path)), tmp_path, resume=True)
 
 
 def test_the_command_line_says_it_in_one_line(capsys):

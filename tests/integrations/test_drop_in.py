@@ -1,13 +1,16 @@
 """Softermax in transformers' models: every architecture, masks, config, and refusals."""
 
+import copy
+
 import pytest
 import torch
-from conftest import DECODERS, ENCODERS, SMALL, build
 from transformers import AutoModel, BertConfig, BertModel, MPNetModel, T5Config, T5EncoderModel
 
 from softermax import golden
 from softermax.integrations.transformers import disable, enable, enabled, observe
 from softermax.spec import get_spec
+
+from .tiny_models import DECODERS, ENCODERS, SMALL, build
 
 
 def outputs(model, inputs):
@@ -144,6 +147,14 @@ def test_a_position_bias_is_part_of_the_scores(inputs):
 def test_an_unknown_spec_is_refused():
     with pytest.raises(ValueError, match="unknown spec 'papr'"):
         enable(build("bert"), "papr")
+
+
+def test_copies_work_and_stay_apart(inputs):
+    model = enable(build("bert"), "paper")
+    other = enable(copy.deepcopy(model), "row-scaled+fold")
+    assert enabled(model) == get_spec("paper")
+    assert not torch.equal(outputs(model, inputs), outputs(other, inputs))
+    assert torch.equal(outputs(copy.deepcopy(model), inputs), outputs(model, inputs))
 
 
 def test_gradients_reach_the_scores(inputs):

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from conftest import SMALL, build
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -13,6 +12,8 @@ from transformers import (
 from softermax import quantization
 from softermax.integrations.transformers import enable, enabled, observe
 from softermax.spec import get_spec
+
+from .tiny_models import SMALL, build
 
 pytest.importorskip("modelopt")
 CLASSES = {

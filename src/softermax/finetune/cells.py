@@ -18,7 +18,7 @@ import numpy as np
 from softermax.files import cache_dir, write_text
 from softermax.finetune.features import references
 from softermax.finetune.tasks import Predictions, get_task
-from softermax.finetune.train import ARMS, Report, Run, predict, prepare, train, versions
+from softermax.finetune.train import ARMS, Report, Run, predict, prepare, settings, train, versions
 from softermax.integrations.transformers import disable, enable
 
 SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
@@ -186,4 +186,4 @@ def _resumable(work: Path, run: Run) -> bool:
         before = json.loads((work / "run.json").read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):
         return False
-    return bool(before == dataclasses.asdict(run))
+    return bool(before == settings(run))

@@ -13,7 +13,7 @@ from softermax.finetune.cells import SWAPS
 from softermax.finetune.data import load_rows
 from softermax.finetune.features import make_features, references
 from softermax.finetune.tasks import get_task
-from softermax.finetune.train import Prepared, Run, predict
+from softermax.finetune.train import Prepared, predict, read_run
 from softermax.integrations.transformers import disable, enable
 from softermax.quantization import load
 
@@ -26,7 +26,7 @@ def evaluate_swaps(
     """Scores of a fine-tuned model with the exact softmax and with each of `SWAPS`, and the losses."""
     path = Path(folder)
     try:
-        run = Run(**json.loads((path / "run.json").read_text(encoding="utf-8")))
+        run = read_run(path / "run.json")
     except (OSError, json.JSONDecodeError, TypeError):
         raise ValueError(f"{path}: no run.json; allowed is the folder `model` of a fine-tuning run") from None
     if run.arm == "softermax":

@@ -15,7 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from softermax.extras import need
+
+if not TYPE_CHECKING:
+    need("accelerate", "transformers")
+    need("transformers", "transformers")
 
 import numpy as np
 import torch
@@ -92,6 +98,18 @@ class Run:
         preset = f"-{Path(self.preset).stem}" if self.arm == "softermax" else ""
         model = Path(self.model).name
         return f"{model}-{self.task}-{self.arm}{preset}-{self.seed}".replace("+", "-")
+
+
+def settings(run: Run) -> dict[str, Any]:
+    """What ``run.json`` holds: the fields of a run, and the spec that its preset names."""
+    spec = get_spec(run.preset).to_dict() if run.arm == "softermax" else None
+    return {**dataclasses.asdict(run), "spec": spec}
+
+
+def read_run(path: Path) -> Run:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    values.pop("spec", None)
+    return Run(**values)
 
 
 @dataclass
@@ -259,7 +277,7 @@ def train(
     main = PartialState().is_main_process
     if main:
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / "run.json", json.dumps(dataclasses.asdict(run), indent=2) + "\n")
+        write_text(folder / "run.json", json.dumps(settings(run), indent=2) + "\n")
     log = _Log(folder / "log.jsonl", report)
     if main and checkpoint is None:
         log.path.unlink(missing_ok=True)
@@ -299,20 +317,18 @@ def train(
     if main and keep_model:
         save_model(prepared.model, folder / "model")
         prepared.tokenizer.save_pretrained(folder / "model")
-        write_text(folder / "model" / "run.json", json.dumps(dataclasses.asdict(run), indent=2) + "\n")
+        write_text(folder / "model" / "run.json", json.dumps(settings(run), indent=2) + "\n")
     return Result(scores, predictions, log.losses, time.monotonic() - started)
 
 
 def check_folder(run: Run, folder: Path, resume: bool) -> Path | None:
     """The checkpoint to resume from; an error if the folder holds another run."""
-    settings = folder / "run.json"
     if not resume:
         return None
-    if not settings.is_file():
+    if not (folder / "run.json").is_file():
         raise ValueError(f"{folder}: nothing to resume, there is no run.json")
-    before = json.loads(settings.read_text(encoding="utf-8"))
-    now = dataclasses.asdict(run)
-    for name, value in now.items():
+    before = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    for name, value in settings(run).items():
         if before.get(name) != value:
             raise ValueError(
                 f"{folder}: its checkpoint has {name} = {before.get(name)!r}, not {value!r}; "

@@ -17,7 +17,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from softermax.extras import need
+
+if not TYPE_CHECKING:
+    need("torch", "torch")
+    need("transformers", "transformers")
 
 import numpy as np
 import torch

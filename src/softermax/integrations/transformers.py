@@ -21,7 +21,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from softermax.extras import need
+
+if not TYPE_CHECKING:
+    need("torch", "torch")
+    need("transformers", "transformers")
 
 import torch
 from torch import Tensor, nn
