@@ -44,7 +44,7 @@ def write_specs(path: Path) -> None:
 
 def build(compiler: Sequence[str], target: Path, flags: Sequence[str] = ()) -> Path:
     command = [
-        *compiler, "-std=c++17", "-ffp-contract=off", "-Wall", "-Wno-maybe-uninitialized", f"-I{NATIVE}", f"-I{HERE}",
+        *compiler, "-std=c++17", "-ffp-contract=off", "-Wall", "-Wno-maybe-uninitialized", "-Wno-uninitialized", f"-I{NATIVE}", f"-I{HERE}",
         *flags, *map(str, SOURCES), str(HERE / "native_check.cpp"), "-o", str(target), "-pthread",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)

@@ -13,6 +13,17 @@ from __future__ import annotations
 
 from softermax.kernels.core import ISAS, available, isa, status, usable
 from softermax.kernels.plan import refusal, supports
-from softermax.kernels.rows import bodies, softermax_int8
+from softermax.kernels.rows import Prepared, bodies, softermax_int8
 
-__all__ = ["ISAS", "available", "bodies", "isa", "refusal", "softermax_int8", "status", "supports", "usable"]
+__all__ = [
+    "ISAS",
+    "Prepared",
+    "available",
+    "bodies",
+    "isa",
+    "refusal",
+    "softermax_int8",
+    "status",
+    "supports",
+    "usable",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from typing import Any
 
 native: Any = None
@@ -20,9 +21,10 @@ ISAS = {"scalar": 0, "avx2": 1, "avx512": 2, "neon": 3}
 VARIABLE = "SOFTERMAX_ISA"
 
 
-def usable() -> list[str]:
+@lru_cache(maxsize=1)
+def usable() -> tuple[str, ...]:
     """The paths that this CPU and this build can run; empty without the native core."""
-    return [name for name, number in ISAS.items() if native is not None and native.usable(number)]
+    return tuple(name for name, number in ISAS.items() if native is not None and native.usable(number))
 
 
 def isa() -> str | None:
@@ -36,10 +38,15 @@ def isa() -> str | None:
         if wanted:
             raise ValueError(f"{VARIABLE} = {wanted!r}, but the native core is missing: {_missing}")
         return None
-    if wanted and not native.usable(ISAS[wanted]):
+    if wanted and wanted not in usable():
         raise ValueError(f"{VARIABLE} = {wanted!r}: this CPU and this build can run {', '.join(usable())}")
+    return wanted or _fastest()
+
+
+@lru_cache(maxsize=1)
+def _fastest() -> str:
     best = native.best()
-    return wanted or next(name for name, number in ISAS.items() if number == best)
+    return next(name for name, number in ISAS.items() if number == best)
 
 
 def available() -> bool:

@@ -115,12 +115,27 @@ def deferred_arguments(spec: DeferredSpec) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=256)
-def native_spec(spec: SoftermaxSpec) -> Any:
-    """The core's own object for a spec that it supports."""
+def _native_spec(spec: SoftermaxSpec) -> Any:
     reason = refusal(spec)
     if reason is not None:
         raise ValueError(f"the native core does not take this spec: {reason}")
     return native.Spec(**native_arguments(spec))
+
+
+_recent: dict[int, tuple[SoftermaxSpec, Any]] = {}
+"""The core's objects by identity: hashing a spec's many fields would take longer than a small batch of rows."""
+
+
+def native_spec(spec: SoftermaxSpec) -> Any:
+    """The core's own object for a spec that it supports."""
+    found = _recent.get(id(spec))
+    if found is not None and found[0] is spec:
+        return found[1]
+    made = _native_spec(spec)
+    if len(_recent) >= 256:
+        _recent.clear()
+    _recent[id(spec)] = spec, made
+    return made
 
 
 @lru_cache(maxsize=64)
