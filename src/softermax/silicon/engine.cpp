@@ -98,6 +98,7 @@ struct Job {
     i64 cycles, counted_from;
     i64 period;                // ticks; 0 for zero delay
     u64 live;                  // the copies that are counted
+    u64 clock;                 // the copies whose clock runs
     i64 in_bits, out_bits;
     const int32_t* in_nets;
     const int32_t* out_nets;
@@ -212,7 +213,7 @@ class Simulator {
     // The rising edge: clock gates pass it or not, flip-flops take their data. `launch` receives changes.
     template <class Launch> void rise(Launch launch) {
         std::vector<u64> mask(d.domains, 0);
-        mask[0] = ~0ull;
+        mask[0] = j.clock;
         // Clock gates come first and in the order of their nesting.
         for (i64 s = 0; s < d.stored; s++)
             if (d.gates[s] >= 0) mask[d.gates[s]] = mask[d.domain[s]] & stored[s];

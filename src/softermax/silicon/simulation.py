@@ -97,6 +97,7 @@ class _Job(ctypes.Structure):
         ("counted_from", ctypes.c_int64),
         ("period", ctypes.c_int64),
         ("live", ctypes.c_uint64),
+        ("clock", ctypes.c_uint64),
         ("in_bits", ctypes.c_int64),
         ("out_bits", ctypes.c_int64),
         ("in_nets", ctypes.c_void_p),
@@ -127,6 +128,8 @@ class Activity:
     counters: NDArray[np.uint32]
     outputs: dict[str, Bits]
     """(cycles, copies, bits) of every output at the end of each cycle, of all cycles."""
+    values: Words
+    """Of every net at the end, copy r in bit r."""
     last_event_ns: float
     """With delays: when in a cycle the last net changed."""
 
@@ -300,6 +303,7 @@ class Simulator:
         clock_ns: float | None = None,
         counted_from: int = 0,
         ticks: int | None = None,
+        clock_runs: bool = True,
     ) -> Activity:
         """Apply a word to every input in every cycle: (cycles, copies, bits), up to 64 copies.
 
@@ -346,6 +350,7 @@ class Simulator:
             counted_from=counted_from,
             period=period,
             live=(1 << copies) - 1,
+            clock=(1 << COPIES) - 1 if clock_runs else 0,
             in_bits=len(in_nets),
             out_bits=len(out_nets),
             in_nets=in_nets.ctypes.data,
@@ -374,6 +379,7 @@ class Simulator:
             self._arrays["state_offset"],
             counters,
             outputs,
+            values,
             job.last_event / TICKS_PER_NS,
         )
 

@@ -171,7 +171,7 @@ def _arcs(netlist: Netlist) -> Arcs:
                 level[nets[pin]] = depth
         add(int(index), "combinational", depth)
     table = np.array(columns, dtype=np.int64).reshape(-1, 7)
-    source, target, source_edge, target_edge, delay_table, slew_table, depth = table.T
+    source, target, source_edge, target_edge, delay_table, slew_table, levels = table.T
     return Arcs(
         np.array(cells, dtype=np.int64),
         pin_names,
@@ -182,7 +182,7 @@ def _arcs(netlist: Netlist) -> Arcs:
         target_edge,
         delay_table,
         slew_table,
-        level=depth,
+        level=levels,
         delay=np.zeros(len(cells)),
     )
 

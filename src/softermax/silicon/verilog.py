@@ -35,7 +35,7 @@ def port_bit(port: str, position: int) -> str:
 def mapped(netlist: Netlist) -> str:
     """Instances of library cells."""
     names, lines, assigns = _ports(netlist)
-    text = [f"module design ({', '.join(names)});", *lines]
+    text = [f"module netlist ({', '.join(names)});", *lines]
     text += [f"  wire n{net};" for net in range(2, netlist.nets)] + assigns
     for index in range(netlist.cells):
         pins = ", ".join(f".{pin}({net_name(net)})" for pin, net in netlist.pins[index].items())
@@ -52,7 +52,7 @@ def equations(
     """
     names, lines, assigns = _ports(netlist)
     delays = delays or {}
-    text = [f"`timescale {unit}/{unit}", f"module design ({', '.join(names)});", *lines]
+    text = [f"`timescale {unit}/{unit}", f"module netlist ({', '.join(names)});", *lines]
     text += [f"  wire n{net};" for net in range(2, netlist.nets)] + assigns
     for index in range(netlist.cells):
         cell, nets = netlist.cell(index), netlist.pins[index]
@@ -65,22 +65,33 @@ def equations(
             if pin in nets:
                 rise, fall = delays.get(nets[pin], (0, 0))
                 wait = f"#({rise}, {fall}) " if rise or fall else ""
-                value = _sum_of_products(cell.functions[pin], [state[p] for p in cell.state_pins])
+                value = _lookup(cell.functions[pin], [state[p] for p in cell.state_pins])
                 text.append(f"  assign {wait}{net_name(nets[pin])} = {value};")
     return "\n".join([*text, body, "endmodule", ""])
 
 
 def _stored(cell: Cell, nets: Mapping[str, int], name: str, when: str, operator: str) -> list[str]:
-    value = _sum_of_products(cell.next_state, [net_name(nets[pin]) for pin in cell.inputs])
+    value = _lookup(cell.next_state, [net_name(nets[pin]) for pin in cell.inputs])
     guard = f"if (!{net_name(nets[cell.clock])}) " if cell.kind == "clock-gate" else ""
     return [f"  reg {name} = 0;", f"  {when} {guard}{name} {operator} {value};"]
 
 
-def _sum_of_products(table: int, pins: list[str]) -> str:
-    states = [s for s in range(1 << len(pins)) if table >> s & 1]
-    if not states:
-        return "1'b0"
-    if len(states) == 1 << len(pins):
-        return "1'b1"
-    terms = [" & ".join(p if s >> i & 1 else f"~{p}" for i, p in enumerate(pins)) for s in states]
-    return " | ".join(f"({term})" for term in terms)
+def _lookup(table: int, pins: list[str]) -> str:
+    """A truth table looked up by the pins it depends on: one operation, so that no hazard of an equation's
+    terms disturbs a delay."""
+    used = [
+        i
+        for i in range(len(pins))
+        if any((table >> s ^ table >> (s ^ 1 << i)) & 1 for s in range(1 << len(pins)))
+    ]
+    bits = 0
+    for index in range(1 << len(used)):
+        state = sum((index >> n & 1) << i for n, i in enumerate(used))
+        bits |= (table >> state & 1) << index
+    if not used:
+        return f"1'b{bits}"
+    if len(used) == 1:
+        return pins[used[0]] if bits == 0b10 else f"~{pins[used[0]]}"
+    index_bits = ", ".join(pins[i] for i in reversed(used))
+    size = 1 << len(used)
+    return f"{size}'h{bits:x} >> {{{index_bits}}}"
