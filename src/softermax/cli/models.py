@@ -240,6 +240,8 @@ def perplexity(args: argparse.Namespace) -> int:
 def _begin(args: argparse.Namespace) -> None:
     """Libraries quiet, threads as asked for."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not args.verbose:
+        os.environ.setdefault("TQDM_DISABLE", "1")
     torch = need("torch", "torch")
     hub = need("transformers", "transformers").utils.logging
     if not args.verbose:

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ from softermax.files import write_text
 from softermax.finetune.data import Rows, load_rows
 from softermax.finetune.features import Bucketing, Features, collate, decode, make_features, references
 from softermax.finetune.tasks import Predictions, Scores, Task, get_task
-from softermax.integrations.pretrained import find_model
+from softermax.integrations.pretrained import allowed_models, find_model
 from softermax.integrations.transformers import disable, enable
 from softermax.quantization import quantize
 from softermax.quantization import save as save_model
@@ -177,7 +178,8 @@ def load_pretrained(
         tokenizer = AutoTokenizer.from_pretrained(where.path)
         model = auto.from_pretrained(where.path, **head)
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"model {name!r} cannot be loaded: {str(error).strip().splitlines()[0]}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"model {name!r} cannot be loaded ({reason}); {allowed_models()}") from error
     if dropout is not None:
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
@@ -349,28 +351,36 @@ def _is_complete(checkpoint: Path) -> bool:
 
 def predict(model: PreTrainedModel, prepared: Prepared, trainer: Trainer | None = None) -> Predictions:
     """Predictions for the dev rows, in their order; batches hold rows of like lengths."""
+    if trainer is None:
+        # A Trainer makes its output folder even if nothing is trained.
+        with tempfile.TemporaryDirectory() as folder:
+            return predict(model, prepared, _evaluator(model, prepared, folder))
     order = np.argsort(prepared.dev.lengths, kind="stable")[::-1]
     ordered = Features([prepared.dev[int(i)] for i in order])
-    if trainer is None:
-        trainer = _Trainer(
-            prepared.run,
-            model=model,
-            args=TrainingArguments(
-                report_to=[],
-                disable_tqdm=True,
-                log_level="error",
-                remove_unused_columns=False,
-                use_cpu=not torch.cuda.is_available(),
-                dataloader_pin_memory=torch.cuda.is_available(),
-            ),
-            data_collator=functools.partial(collate, prepared.tokenizer),
-        )
-        _silence(trainer)
     trainer.args.per_device_eval_batch_size = EVAL_BATCH
     output = trainer.predict(ordered).predictions
     back = np.argsort(order)
     restored = tuple(part[back] for part in output) if isinstance(output, tuple) else output[back]
     return decode(prepared.task, restored, prepared.dev, prepared.dev_rows)
+
+
+def _evaluator(model: PreTrainedModel, prepared: Prepared, folder: str) -> Trainer:
+    trainer = _Trainer(
+        prepared.run,
+        model=model,
+        args=TrainingArguments(
+            output_dir=folder,
+            report_to=[],
+            disable_tqdm=True,
+            log_level="error",
+            remove_unused_columns=False,
+            use_cpu=not torch.cuda.is_available(),
+            dataloader_pin_memory=torch.cuda.is_available(),
+        ),
+        data_collator=functools.partial(collate, prepared.tokenizer),
+    )
+    _silence(trainer)
+    return trainer
 
 
 def _silence(trainer: Trainer) -> None:

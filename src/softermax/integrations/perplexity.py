@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from softermax.files import write_text
-from softermax.integrations.pretrained import find_model, plain_text
+from softermax.integrations.pretrained import allowed_models, find_model, plain_text
 from softermax.integrations.transformers import disable, enable
 from softermax.spec import get_spec
 
@@ -107,7 +107,8 @@ def _load(model: str, text: str | None, tokens: int) -> tuple[Tensor, PreTrained
         tokenizer = AutoTokenizer.from_pretrained(where.path, **options)
         network = AutoModelForCausalLM.from_pretrained(where.path, dtype=torch.float32, **options)
     except OSError as error:
-        raise ValueError(f"model {model!r} cannot be loaded: {str(error).splitlines()[0]}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"model {model!r} cannot be loaded ({reason}); {allowed_models()}") from error
     # Twelve characters a token are more than any prose has, and the whole file need not be tokenised.
     ids = tokenizer(prose[: 12 * tokens], return_tensors="pt", verbose=False)["input_ids"][0][:tokens]
     if len(ids) < tokens:

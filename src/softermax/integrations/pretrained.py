@@ -53,7 +53,7 @@ def find_model(name: str) -> Pretrained:
             raise ValueError(f"model {name!r}: the folder has no config.json")
         return Pretrained(name)
     if not _HUB_NAME.fullmatch(name) or folder.suffix in (".json", ".safetensors", ".gguf"):
-        raise ValueError(f"unknown model {name!r}: {_allowed()}")
+        raise ValueError(f"unknown model {name!r}: {allowed_models()}")
     return Pretrained(name)
 
 
@@ -75,7 +75,7 @@ def plain_text(characters: int) -> str:
     return "\n".join(pieces)[:characters]
 
 
-def _allowed() -> str:
+def allowed_models() -> str:
     return f"allowed is {', '.join(PACKAGED)}, a folder with a model, or a name on the Hugging Face hub"
 
 

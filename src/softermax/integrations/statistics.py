@@ -18,7 +18,7 @@ from torch import Tensor
 from softermax import words
 from softermax.files import replacing
 from softermax.functional import softermax
-from softermax.integrations.pretrained import find_model, plain_text
+from softermax.integrations.pretrained import allowed_models, find_model, plain_text
 from softermax.integrations.transformers import Attended, disable, observe
 from softermax.spec import SoftermaxSpec, get_spec
 
@@ -88,7 +88,8 @@ def load_exact(model: str) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(where.path, **options)
         network = AutoModel.from_pretrained(where.path, dtype=torch.float32, **options)
     except OSError as error:
-        raise ValueError(f"model {model!r} cannot be loaded: {str(error).splitlines()[0]}") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"model {model!r} cannot be loaded ({reason}); {allowed_models()}") from error
     network.eval()
     disable(network)
     return tokenizer, network
