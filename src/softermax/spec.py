@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from softermax.golden import Output
+    from softermax.rtl.units import UnitName
 
 OutputMode: TypeAlias = Literal["fixed", "row-scaled"]
 Base: TypeAlias = Literal["paper", "fold"]
@@ -203,6 +204,18 @@ class SoftermaxSpec:
         from softermax import golden
 
         return golden.softermax(golden.quantize(x, self, mask), self, mask, trace=trace)
+
+    def create(self, unit: UnitName = "top", **parameters: int) -> Any:
+        """The hardware: an Amaranth component made from this spec, see `softermax.rtl.units.create`.
+
+        Needs ``softermax[hardware]``. A spec that hardware cannot be made of is refused with the reason.
+        """
+        from softermax.extras import need
+
+        need("amaranth", "hardware")
+        from softermax.rtl.units import create
+
+        return create(self, unit, **parameters)
 
     # JSON
 

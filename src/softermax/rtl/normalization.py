@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, Value, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.carry_save import carry_save
+from softermax.rtl.multiplier import digits_layout, multiply, recode
 from softermax.rtl.reciprocal import Reciprocal
 from softermax.rtl.rounding import saturate, shift_right
 from softermax.rtl.words import (
@@ -21,6 +21,10 @@ from softermax.rtl.words import (
     unnormed_bits,
 )
 from softermax.spec import SoftermaxSpec
+
+_GROUP = 4
+"""Lanes with registers of their own for what belongs to the row: it would have to reach too many gates at
+once otherwise, and a group whose words are all zero stands still."""
 
 
 class Normalization(wiring.Component):
@@ -96,21 +100,24 @@ class Normalization(wiring.Component):
         nothing_left = Signal()
         m.d.comb += [shift.eq(row_max - slices.p.max), nothing_left.eq(shift >= unnormed_bits(spec))]
         shift_bits = min(spec.max.integer, (unnormed_bits(spec) - 1).bit_length())
-        factor = Signal.like(reciprocal.reciprocal, reset_less=True)
-        leading_one_3 = Signal.like(reciprocal.leading_one, reset_less=True)
-        leading_one_4 = Signal.like(reciprocal.leading_one, reset_less=True)
+        recoded = recode(m, reciprocal.reciprocal, spec.reciprocal.fraction)
+        beyond = Signal(unsigned(spec.powsum.integer.bit_length()))
+        # The leading one's position is at least Fd - 1; what lies beyond is left to shift.
+        m.d.comb += beyond.eq(reciprocal.leading_one - (spec.powsum.fraction - 1))
         last_3 = Signal(reset_less=True)
         last_4 = Signal.like(out.p.last, reset_less=True)
         with m.If(into_3):
-            m.d.sync += [
-                factor.eq(reciprocal.reciprocal),
-                leading_one_3.eq(reciprocal.leading_one),
-                last_3.eq(slices.p.last),
-            ]
+            m.d.sync += last_3.eq(slices.p.last)
         with m.If(into_4):
-            m.d.sync += [leading_one_4.eq(leading_one_3), last_4.eq(last_3)]
+            m.d.sync += last_4.eq(last_3)
         m.d.comb += out.p.last.eq(last_4)
         if spec.output_mode == "row-scaled":
+            leading_one_3 = Signal.like(reciprocal.leading_one, reset_less=True)
+            leading_one_4 = Signal.like(reciprocal.leading_one, reset_less=True)
+            with m.If(into_3):
+                m.d.sync += leading_one_3.eq(reciprocal.leading_one)
+            with m.If(into_4):
+                m.d.sync += leading_one_4.eq(leading_one_3)
             m.d.comb += out.p.exponent.eq(leading_one_4 - spec.powsum.fraction)
         if self.rows > 1:
             row_2, row_3, row_4 = (
@@ -125,35 +132,54 @@ class Normalization(wiring.Component):
                     m.d.sync += register.eq(value)
             m.d.comb += out.p.row.eq(row_4)
 
-        for lane in range(self.lanes):
-            numerator = Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}")
+        for group, start in enumerate(range(0, self.lanes, _GROUP)):
+            lanes = range(start, min(start + _GROUP, self.lanes))
+            u = [slices.p.u[lane][: unnormed_bits(spec)] for lane in lanes]
+            live_2 = Signal(name=f"live_2_{group}")
+            live_3 = Signal(reset_less=True, name=f"live_3_{group}")
+            live_4 = Signal(reset_less=True, name=f"live_4_{group}")
+            m.d.comb += live_2.eq(Cat(u).any() & ~nothing_left)
+            factor = Signal(digits_layout(spec.reciprocal.fraction), reset_less=True, name=f"factor_{group}")
+            beyond_3 = Signal.like(beyond, reset_less=True, name=f"beyond_3_{group}")
+            beyond_4 = Signal.like(beyond, reset_less=True, name=f"beyond_4_{group}")
+            numerators = [
+                Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}") for lane in lanes
+            ]
             with m.If(into_3):
-                u = slices.p.u[lane][: unnormed_bits(spec)]
-                m.d.sync += numerator.eq(Mux(nothing_left, 0, u >> shift[:shift_bits]))
-            m.d.comb += out.p.y[lane].eq(self._output(m, lane, numerator, factor, leading_one_4, into_4))
+                m.d.sync += live_3.eq(live_2)
+            with m.If(into_3 & live_2):
+                m.d.sync += [factor.eq(recoded), beyond_3.eq(beyond)]
+                m.d.sync += [
+                    n.eq(value >> shift[:shift_bits]) for n, value in zip(numerators, u, strict=True)
+                ]
+            with m.If(into_4):
+                m.d.sync += live_4.eq(live_3)
+            with m.If(into_4 & live_3):
+                m.d.sync += beyond_4.eq(beyond_3)
+            for lane, numerator in zip(lanes, numerators, strict=True):
+                y = self._output(m, lane, numerator, factor, beyond_4, into_4 & live_3)
+                m.d.comb += out.p.y[lane].eq(Mux(live_4, y, 0))
         return m
 
     def _output(
-        self, m: Module, lane: int, numerator: Signal, factor: Signal, leading_one: Signal, enable: Signal
+        self, m: Module, lane: int, numerator: Signal, factor: data.View, beyond: Signal, enable: Value
     ) -> Value:
         """Stages 3 and 4 of a lane."""
         spec = self.spec
-        product = self._product(m, lane, numerator, factor)
+        product = multiply(m, numerator, factor, spec.reciprocal.fraction, f"product_{lane}")
         drop = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
         if spec.output_mode == "row-scaled":
             y = Signal(unsigned(spec.output.bits), reset_less=True, name=f"y_{lane}")
             with m.If(enable):
                 m.d.sync += y.eq(saturate(shift_right(product, drop, spec.output_rounding), spec.output.bits))
             return y
-        # The leading one's position is at least Fd - 1, so the shift is at least `drop - 1`, and what
-        # lies below it only matters for rounding: one bit to round half up, all of them to even.
+        # The shift is at least `drop - 1`, and what lies below it only matters for rounding: one bit to
+        # round half up, all of them to even.
         drop -= 1
         below = {"truncate": 0, "half-up": min(1, drop), "half-even": drop}[spec.output_rounding]
         kept = Signal(len(product) - drop + below, reset_less=True, name=f"product_kept_{lane}")
         with m.If(enable):
             m.d.sync += kept.eq(product[drop - below :])
-        beyond = Signal(unsigned(spec.powsum.integer.bit_length()), name=f"beyond_{lane}")
-        m.d.comb += beyond.eq(leading_one - (spec.powsum.fraction - 1))
         if spec.output_rounding == "half-up" and below:
             # The bit behind the point comes with the word: nothing else has to be kept for it.
             shifted = kept >> beyond
@@ -161,16 +187,3 @@ class Normalization(wiring.Component):
         else:
             rounded = shift_right(kept, beyond + below, spec.output_rounding)
         return saturate(rounded, spec.output.bits)
-
-    def _product(self, m: Module, lane: int, numerator: Signal, factor: Signal) -> Signal:
-        """Numerator times a reciprocal within [2^(Fr-1), 2^Fr].
-
-        Of the reciprocal's two top bits one is always set and never both, so they share a row of the
-        multiplier's columns.
-        """
-        top = self.spec.reciprocal.fraction
-        rows: list[Value] = [Mux(factor[j], numerator << j, 0) for j in range(top - 1)]
-        rows.append(Mux(factor[top], numerator << top, numerator << (top - 1)))
-        product = Signal(len(numerator) + top, name=f"product_{lane}")
-        m.d.comb += product.eq(sum(carry_save(m, rows, len(product), f"rows_{lane}")))
-        return product

@@ -1,0 +1,62 @@
+"""Numerators times a row's reciprocal: one recoding a row, half the adders in every lane.
+
+A reciprocal with Fr fraction bits lies within [2^(Fr-1), 2^Fr]. It is written in digits -2 ... 2 of
+weight 1, 4, 16, ... (Booth's) under a top digit that is then always 1 or 2. The digits are found once
+a row; a lane adds up a row of bits for each digit: half as many as for single bits.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data
+
+from softermax.rtl.carry_save import carry_save
+
+_DIGIT = data.StructLayout({"one": 1, "two": 1, "negative": 1})
+
+
+def digits_layout(fraction: int) -> data.StructLayout:
+    """The digits of a reciprocal with so many fraction bits."""
+    return data.StructLayout({"digits": data.ArrayLayout(_DIGIT, fraction // 2), "top_two": 1})
+
+
+def recode(m: Module, reciprocal: Value, fraction: int) -> data.View:
+    """A reciprocal in digits."""
+    recoded = Signal(digits_layout(fraction), name="recoded")
+    count = fraction // 2
+    carry: Value = Const(0, 1)
+    for i in range(count):
+        low, high = reciprocal[2 * i], reciprocal[2 * i + 1]
+        digit = recoded.digits[i]
+        m.d.comb += [
+            digit.one.eq(low ^ carry),
+            digit.two.eq((high ^ low) & ~(low ^ carry)),
+            digit.negative.eq(high & ~(low & carry)),
+        ]
+        carry = high
+    m.d.comb += recoded.top_two.eq((reciprocal[2 * count :] + carry)[1])
+    return recoded
+
+
+def multiply(m: Module, numerator: Value, factor: data.View, fraction: int, name: str) -> Signal:
+    """The product with a recoded reciprocal.
+
+    A negative row of bits is the row's complement, one unit short: the unit goes into the gap below
+    the next row. The sign bit enters complemented, which is a constant too much.
+    """
+    product = Signal(len(numerator) + fraction, name=name)
+    count = fraction // 2
+    once, twice = Cat(numerator, Const(0, 1)), Cat(Const(0, 1), numerator)
+    rows: list[Value] = []
+    constant = 0
+    below: Value = Const(0, 0)
+    for i in range(count):
+        digit = factor.digits[i]
+        size = Mux(digit.one, once, 0) | Mux(digit.two, twice, 0)
+        rows.append(Cat(below, size ^ digit.negative.replicate(len(size)), ~digit.negative))
+        constant -= 1 << (2 * i + len(size))
+        below = Cat(Const(0, 2 * i), digit.negative, Const(0, 1))
+    rows.append(Cat(below, Mux(factor.top_two, twice, once)))
+    rows.append(Const(constant % (1 << len(product)), len(product)))
+    m.d.comb += product.eq(sum(carry_save(m, rows, len(product), f"{name}_rows")))
+    return product

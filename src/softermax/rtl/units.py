@@ -1,0 +1,36 @@
+"""The units by name, and `create`, which makes one from a spec."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, get_args
+
+from softermax.rtl.normalization import Normalization
+from softermax.rtl.softermax_top import Softermax
+from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.words import check_buildable
+from softermax.spec import SoftermaxSpec
+
+UnitName: TypeAlias = Literal["top", "unnormed-softmax", "normalization"]
+UNITS: tuple[str, ...] = get_args(UnitName)
+_TAKES = {"top": {"rows", "depth"}, "unnormed-softmax": {"rows"}, "normalization": {"rows", "lanes"}}
+
+
+def create(spec: SoftermaxSpec, unit: UnitName = "top", **parameters: int) -> Any:
+    """A unit of a spec, as a component.
+
+    ``top`` takes ``rows`` (open at a time) and ``depth`` (slices a row may have), ``unnormed-softmax``
+    takes ``rows``, ``normalization`` takes ``lanes`` (the slice width unless given) and ``rows``.
+    """
+    if unit not in UNITS:
+        raise ValueError(f"unit = {unit!r}: allowed is {', '.join(UNITS)}")
+    lanes = check_buildable(spec)
+    unknown = sorted(set(parameters) - _TAKES[unit])
+    if unknown:
+        raise ValueError(
+            f"{unknown[0]} = {parameters[unknown[0]]}: {unit} takes {' and '.join(sorted(_TAKES[unit]))}"
+        )
+    if unit == "top":
+        return Softermax(spec, **parameters)
+    if unit == "unnormed-softmax":
+        return UnnormedSoftmax(spec, **parameters)
+    return Normalization(spec, **{"lanes": lanes, **parameters})
