@@ -20,7 +20,7 @@ SPECS: dict[str, SoftermaxSpec] = PRESETS | {
         unnormed="Q(1,9)", powsum="Q(3,5)", output="Q(1,4)", powsum_rounding="truncate"
     ),
     "long table": PRESETS["whole-row"].replace(
-        reciprocal="Q(1,15)", reciprocal_segments=64, output_rounding="truncate", input_rounding="half-up"
+        reciprocal="Q(1,15)", reciprocal_segments=16, output_rounding="truncate", input_rounding="half-up"
     ),
 }
 """Specs that together take every branch of the core."""

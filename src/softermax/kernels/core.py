@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from functools import lru_cache
 from typing import Any
 
 native: Any = None
 """The compiled module, or None where the package was installed without a compiler."""
+_missing = ""
 try:
-    from softermax.kernels import _native as native  # type: ignore[no-redef, attr-defined, unused-ignore]
-
-    _missing = ""
+    native = importlib.import_module("softermax.kernels._native")
+except ModuleNotFoundError:
+    _missing = "no working C++ compiler when the package was installed"
 except ImportError as error:
     _missing = str(error)
 
