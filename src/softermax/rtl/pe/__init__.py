@@ -1,0 +1,19 @@
+"""The processing element (PE): Q·K^T and Softermax in one accelerator tile, after MAGNet's.
+
+===================  =====================================================================================
+file                 what it is
+===================  =====================================================================================
+config               sizes of a PE, the paper's two configurations, and the word in which it takes a scale
+words                payloads of the streams: commands in, scores between the parts
+buffer               a memory with one read and one write port; input, weight buffer and collector are three
+vector_mac           a lane: VectorSize products of 8 bits, added up
+requantize           24-bit accumulator to the input word of Softermax
+requantize_half      the same to half precision, for the FP16 baseline
+schedule             the order of reads: which vector, which weights, which accumulator, cycle by cycle
+processing_element   all of these as one component: operands in, scores out, NLanes a cycle
+post_processing      requantisation and Unnormed Softmax, ours and the baseline's
+tile_store           the global buffer's part: slices of open rows until their row is finished
+shared_normalization one Normalization unit for several PEs
+attention_tile       PEs, global buffer and Normalization: operands in, probabilities out
+===================  =====================================================================================
+"""

@@ -1,0 +1,113 @@
+"""Where slices wait until their rows are finished: the part of the global buffer that a PE writes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from softermax.rtl.words import MAX_ROWS, check_count
+
+MAX_DEPTH = 65536
+
+
+def stored_layout(content: Any, rows: int) -> data.StructLayout:
+    """A slice on its way in. ``ends_tile`` marks the last one of the tile's last row."""
+    return data.StructLayout({"word": content, "row": unsigned(ceil_log2(rows)), "last": 1, "ends_tile": 1})
+
+
+def replayed_layout(content: Any, rows: int) -> data.StructLayout:
+    """A slice on its way out."""
+    return data.StructLayout({"word": content, "row": unsigned(ceil_log2(rows)), "first": 1, "last": 1})
+
+
+class TileStore(wiring.Component):
+    """Slices come in group by group, a slice of each row; they go out row by row, to each reader.
+
+    There is room for two tiles of ``rows`` rows of ``depth`` slices: while one comes in, the
+    other is read. A tile's rows all have the same number of slices. ``accesses`` has a bit for
+    each slice written or read in a cycle: writing first, then every reader.
+    """
+
+    def __init__(self, content: Any, rows: int, depth: int, readers: int = 1) -> None:
+        self.rows = check_count("rows", rows, MAX_ROWS)
+        self.depth = check_count("depth", depth, MAX_DEPTH)
+        self.readers = readers
+        self._content = content
+        outputs = {
+            f"read_{reader}": Out(stream.Signature(replayed_layout(content, rows)))
+            for reader in range(readers)
+        }
+        super().__init__(
+            {
+                "write": In(stream.Signature(stored_layout(content, rows))),
+                **outputs,
+                "accesses": Out(1 + readers),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        size = self.rows * self.depth
+        m.submodules.slices = slices = Memory(shape=self._content, depth=2 * size, init=[])
+        write, writing = self.write, slices.write_port()
+
+        # Of each half: what its tile has, and for which readers it is still full.
+        half = Signal()
+        full = [Array(Signal(name=f"full_{reader}_{h}") for h in range(2)) for reader in range(self.readers)]
+        last_row = Array(Signal.like(write.p.row, reset_less=True, name=f"last_row_{h}") for h in range(2))
+        last_slice = Array(
+            Signal(range(self.depth), reset_less=True, name=f"last_slice_{h}") for h in range(2)
+        )
+
+        # A slice of row 0 begins the next group, unless it is the tile's first.
+        fresh = Signal(init=1)
+        before, at = Signal(range(self.depth)), Signal(range(self.depth))
+        m.d.comb += [
+            at.eq(Mux((write.p.row == 0) & ~fresh, before + 1, before)),
+            write.ready.eq(~Cat(*(flags[half] for flags in full)).any()),
+            writing.en.eq(write.valid & write.ready),
+            writing.addr.eq(half * size + at * self.rows + write.p.row),
+            writing.data.eq(write.p.word),
+        ]
+        with m.If(writing.en):
+            m.d.sync += [before.eq(at), fresh.eq(0)]
+            with m.If(write.p.ends_tile):
+                m.d.sync += [before.eq(0), fresh.eq(1), half.eq(~half)]
+                m.d.sync += [last_row[half].eq(write.p.row), last_slice[half].eq(at)]
+                m.d.sync += [flags[half].eq(1) for flags in full]
+
+        readings = []
+        for reader in range(self.readers):
+            out = getattr(self, f"read_{reader}")
+            reading = slices.read_port()
+            from_half = Signal(name=f"from_half_{reader}")
+            row = Signal.like(write.p.row, name=f"row_{reader}")
+            place = Signal(range(self.depth), name=f"place_{reader}")
+            issue, ends_row, ends = (
+                Signal(name=f"{name}_{reader}") for name in ("issue", "ends_row", "ends")
+            )
+            m.d.comb += [
+                issue.eq(full[reader][from_half] & (~out.valid | out.ready)),
+                ends_row.eq(place == last_slice[from_half]),
+                ends.eq(ends_row & (row == last_row[from_half])),
+                reading.en.eq(issue),
+                reading.addr.eq(from_half * size + place * self.rows + row),
+                out.p.word.eq(reading.data),
+            ]
+            with m.If(~out.valid | out.ready):
+                m.d.sync += out.valid.eq(issue)
+            with m.If(issue):
+                m.d.sync += [out.p.row.eq(row), out.p.first.eq(place == 0), out.p.last.eq(ends_row)]
+                m.d.sync += place.eq(place + 1)
+                with m.If(ends_row):
+                    m.d.sync += [place.eq(0), row.eq(row + 1)]
+                with m.If(ends):
+                    m.d.sync += [row.eq(0), from_half.eq(~from_half), full[reader][from_half].eq(0)]
+            readings.append(reading.en)
+        m.d.comb += self.accesses.eq(Cat(writing.en, *readings))
+        return m

