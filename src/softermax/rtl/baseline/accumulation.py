@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from softermax.rtl.baseline.add import RawSum, align_and_add, round_sum
+from softermax.rtl.baseline.add import align_and_add, round_sum
 from softermax.rtl.baseline.pipeline import register
 
 
@@ -29,7 +29,7 @@ class Accumulation(wiring.Component):
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
-        self.tree_stages = 2 * ceil_log2(lanes)
+        self.tree_stages = tree_stages(lanes)
         self.row_stages = self.tree_stages + 2
         self.merge_stages = 2
         self.stages = self.row_stages + self.merge_stages
@@ -45,22 +45,8 @@ class Accumulation(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         enable = self.enable
-        terms: list[Value] = [self.terms[lane] for lane in range(self._lanes)]
-        for level in range(self.tree_stages // 2):
-            sums = []
-            for pair, (a, b) in enumerate(zip(terms[::2], terms[1::2], strict=False)):
-                name = f"sum_{level}_{pair}"
-                raw = _register_raw(m, align_and_add(m, a, b, name), enable[2 * level], name)
-                sums.append(round_sum(m, raw, 15, name))
-            sums += [
-                register(m, odd, enable[2 * level], f"odd_{level}") for odd in terms[len(terms) // 2 * 2 :]
-            ]
-            terms = [
-                register(m, value, enable[2 * level + 1], f"level_{level}_{i}")
-                for i, value in enumerate(sums)
-            ]
         slice_sum = Signal(15)
-        m.d.comb += slice_sum.eq(terms[0])
+        m.d.comb += slice_sum.eq(add_tree(m, [self.terms[i] for i in range(self._lanes)], enable))
 
         # A slice is even or odd by its place in the row.
         odd, other = Signal(reset_less=True), Signal(reset_less=True)
@@ -79,7 +65,7 @@ class Accumulation(wiring.Component):
         with m.If(into):
             # ``other``: the row has an odd slice, so that odd_sum is its own.
             m.d.sync += [odd.eq(now_odd), other.eq(now_odd | (~self.first & other))]
-        raw = _register_raw(m, align_and_add(m, so_far, slice_sum, "row"), into, "row")
+        raw = align_and_add(m, so_far, slice_sum, "row").behind(m, into, "row_raw")
         row_sum = round_sum(m, raw, 15, "row_sum")
         two = Signal(reset_less=True)
         with m.If(out):
@@ -89,13 +75,25 @@ class Accumulation(wiring.Component):
             with m.Else():
                 m.d.sync += even_sum.eq(row_sum)
 
-        both = align_and_add(m, even_sum, Mux(two, odd_sum, 0), "both")
-        raw_total = _register_raw(m, both, merge, "both")
+        raw_total = align_and_add(m, even_sum, Mux(two, odd_sum, 0), "both").behind(m, merge, "both_raw")
         total = round_sum(m, raw_total, 15, "row_total")
         m.d.comb += self.total.eq(register(m, total, enable[self.tree_stages + 3], "total_register"))
         return m
 
 
-def _register_raw(m: Module, raw: RawSum, enable: Value, name: str) -> RawSum:
-    kept = register(m, Cat(raw.places, raw.guard, raw.sticky, raw.exponent), enable, f"{name}_raw")
-    return RawSum(kept[:12], kept[12], kept[13], kept[14:])
+def tree_stages(lanes: int) -> int:
+    return 2 * int(ceil_log2(lanes))
+
+
+def add_tree(m: Module, terms: list[Value], enable: Value) -> Value:
+    """The sum of a slice behind `tree_stages` registers: neighbours first, an odd one goes up as it is."""
+    for level in range(tree_stages(len(terms)) // 2):
+        first, second = enable[2 * level], enable[2 * level + 1]
+        sums: list[Value] = []
+        for pair, (a, b) in enumerate(zip(terms[::2], terms[1::2], strict=False)):
+            name = f"sum_{level}_{pair}"
+            raw = align_and_add(m, a, b, name).behind(m, first, f"{name}_raw")
+            sums.append(round_sum(m, raw, 15, name))
+        sums += [register(m, odd, first, f"odd_{level}") for odd in terms[len(terms) // 2 * 2 :]]
+        terms = [register(m, value, second, f"level_{level}_{i}") for i, value in enumerate(sums)]
+    return terms[0]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
+from softermax.rtl.baseline.pipeline import register
 from softermax.rtl.baseline.shifter import shift_right_sticky
 
 
@@ -17,6 +18,11 @@ class RawSum:
     guard: Value
     sticky: Value
     exponent: Value
+
+    def behind(self, m: Module, enable: Value, name: str) -> RawSum:
+        """The same behind a register."""
+        kept = register(m, Cat(self.places, self.guard, self.sticky, self.exponent), enable, name)
+        return RawSum(kept[:12], kept[12], kept[13], kept[14:])
 
 
 def align_and_add(m: Module, a: Value, b: Value, name: str) -> RawSum:

@@ -9,6 +9,9 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from softermax.rtl.row_buffer import RowBuffer
+from softermax.rtl.words import row_id
+
 LEVELS_A_STAGE = 2
 """Comparisons in a row within a cycle."""
 
@@ -20,11 +23,13 @@ class Max(wiring.Component):
     numbers are ordered as unsigned integers, which is what the tree compares. A lane that is masked
     is the smallest of these. Infinities and NaNs are compared by their bits.
 
-    ``maximum`` belongs to the slice that stands behind the last register of the tree.
+    ``maximum`` belongs to the slice that stands behind the last register of the tree and to its row;
+    ``before`` is what it was before that slice.
     """
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, rows: int = 1) -> None:
         self._lanes = lanes
+        self._rows = rows
         self.stages = max(1, -(-ceil_log2(lanes) // LEVELS_A_STAGE))
         """Registers between a slice and the comparison with its row."""
         super().__init__(
@@ -33,8 +38,10 @@ class Max(wiring.Component):
                 "mask": In(lanes),
                 "enable": In(self.stages),  # the registers of each stage take what is in front of them
                 "first": In(1),  # of the slice behind the tree
+                **{name: In(field) for name, field in row_id(rows).items()},
                 "enable_row": In(1),
                 "maximum": Out(16),
+                "before": Out(16),
             }
         )
 
@@ -54,15 +61,22 @@ class Max(wiring.Component):
                 m.d.sync += [register.eq(key) for register, key in zip(registers, keys, strict=True)]
             keys = list(registers)
 
-        row = Signal(16, reset_less=True)
+        m.submodules.row_max = row_max = RowBuffer(unsigned(16), self._rows)
+        if self._rows > 1:
+            m.d.comb += row_max.row.eq(self.row)
         running = Signal(16)
         m.d.comb += [
-            running.eq(Mux(self.first | (keys[0] > row), keys[0], row)),
-            self.maximum.eq(Cat(running[:15] ^ (~running[15]).replicate(15), ~running[15])),
+            running.eq(Mux(self.first | (keys[0] > row_max.read), keys[0], row_max.read)),
+            row_max.write.eq(running),
+            row_max.enable.eq(self.enable_row),
+            self.maximum.eq(_half_of(running)),
+            self.before.eq(_half_of(row_max.read)),
         ]
-        with m.If(self.enable_row):
-            m.d.sync += row.eq(running)
         return m
+
+
+def _half_of(key: Value) -> Value:
+    return Cat(key[:15] ^ (~key[15]).replicate(15), ~key[15])
 
 
 def _larger_of_pairs(m: Module, keys: list[Value], name: str) -> list[Value]:

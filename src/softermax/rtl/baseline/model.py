@@ -88,9 +88,11 @@ def maximum(x: IntArray, mask: BoolArray) -> IntArray:
 
 
 def subtract(x: IntArray, largest: IntArray) -> IntArray:
-    """``largest - x``, which is not negative. Infinite when it exceeds the format."""
+    """``largest - x``, which is not negative. Infinite when it exceeds the format; equal infinities cancel."""
+    x, largest = np.asarray(x, dtype=np.int64), np.asarray(largest, dtype=np.int64)
     with np.errstate(over="ignore", invalid="ignore"):
-        return bits_of(np.abs(half(largest) - half(x)))
+        difference = bits_of(np.abs(half(largest) - half(x)))
+    return np.where(x == largest, 0, difference)
 
 
 def exponential(distance: IntArray) -> IntArray:
@@ -127,9 +129,11 @@ def add(a: IntArray, b: IntArray) -> IntArray:
 
 
 def multiply(a: IntArray, b: IntArray) -> IntArray:
-    """The product of numbers that are not negative, zero below the format."""
-    product = bits_of(half(a) * half(b))
-    return np.where(product < SMALLEST, 0, product)
+    """The product of numbers that are not negative, zero below the format even if it would round up to it
+    on the grid of subnormal numbers."""
+    fraction, exponent = np.frexp(half(a).astype(np.float64) * half(b).astype(np.float64))
+    rounded = np.ldexp(np.rint(np.ldexp(fraction, 11)), exponent - 11)
+    return np.where(rounded < 2.0**-14, 0, bits_of(rounded.astype(np.float16)))
 
 
 def divide(a: IntArray, b: IntArray) -> IntArray:
@@ -176,3 +180,36 @@ def softmax(x: IntArray, mask: BoolArray, width: int) -> IntArray:
     """Probabilities of rows (..., columns) by `unnormed` and `divide`."""
     e, total = unnormed(x, mask, width)
     return divide(e, np.broadcast_to(total[..., None], e.shape))
+
+
+@dataclass(frozen=True)
+class Online:
+    """One pass over rows: what the online unit gives."""
+
+    e: IntArray  # (..., slices, width), each slice relative to the running max
+    largest: IntArray  # (..., slices), the running max
+    total: IntArray  # (...), relative to the row's max
+
+
+def online(x: IntArray, mask: BoolArray, width: int) -> Online:
+    """One pass over rows (..., columns). The running sum is renormalised with every slice."""
+    xs = slices(np.asarray(x, dtype=np.int64), width)
+    masks = slices(np.asarray(mask).astype(np.int64), width).astype(np.bool_)
+    key = np.maximum.accumulate(np.where(masks, order(xs), 0).max(axis=-1), axis=-1)
+    largest = np.where(key & 0x8000, key ^ 0x8000, key ^ 0xFFFF)
+    e = np.where(masks, exponential(subtract(xs, np.broadcast_to(largest[..., None], xs.shape))), 0)
+    sums = tree_sum(e)
+    total = sums[..., 0]
+    for index in range(1, sums.shape[-1]):
+        factor = exponential(subtract(largest[..., index - 1], largest[..., index]))
+        total = add(multiply(total, factor), sums[..., index])
+    return Online(e, largest, total)
+
+
+def online_softmax(x: IntArray, mask: BoolArray, width: int) -> IntArray:
+    """Probabilities (..., columns) by `online`: each slice times what is left of its max over the sum."""
+    row = online(x, mask, width)
+    left = exponential(subtract(row.largest, np.broadcast_to(row.largest[..., -1:], row.largest.shape)))
+    factor = divide(left, np.broadcast_to(row.total[..., None], left.shape))
+    y = multiply(row.e, np.broadcast_to(factor[..., None], row.e.shape))
+    return y.reshape(*y.shape[:-2], -1)[..., : np.asarray(x).shape[-1]]

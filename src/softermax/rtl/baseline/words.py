@@ -5,7 +5,7 @@ from __future__ import annotations
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from softermax.rtl.words import MAX_LANES, check_count
+from softermax.rtl.words import MAX_LANES, check_count, row_id
 
 HALF = unsigned(16)
 
@@ -18,9 +18,11 @@ def halves(lanes: int) -> data.ArrayLayout:
     return data.ArrayLayout(HALF, lanes)
 
 
-def slice_layout(lanes: int) -> data.StructLayout:
+def slice_layout(lanes: int, rows: int = 1) -> data.StructLayout:
     """A slice of scores: which lanes take part, and where in its row it stands."""
-    return data.StructLayout({"x": halves(lanes), "mask": unsigned(lanes), "first": 1, "last": 1})
+    return data.StructLayout(
+        {"x": halves(lanes), "mask": unsigned(lanes), **row_id(rows), "first": 1, "last": 1}
+    )
 
 
 def unnormed_layout(lanes: int) -> data.StructLayout:
@@ -28,9 +30,24 @@ def unnormed_layout(lanes: int) -> data.StructLayout:
     return data.StructLayout({"u": halves(lanes), "last": 1})
 
 
-def sum_layout() -> data.StructLayout:
+def online_layout(lanes: int, rows: int = 1) -> data.StructLayout:
+    """A slice of exponentials and the running max that they refer to; in a row's last slice the row's max."""
+    return data.StructLayout({"u": halves(lanes), "max": HALF, **row_id(rows), "last": 1})
+
+
+def sum_layout(rows: int = 1) -> data.StructLayout:
     """The sum of a finished row."""
-    return data.StructLayout({"powsum": HALF})
+    return data.StructLayout({"powsum": HALF, **row_id(rows)})
+
+
+def finished_row_layout() -> data.StructLayout:
+    """What the online normalization must know of a row before its first slice."""
+    return data.StructLayout({"max": HALF, "powsum": HALF})
+
+
+def numerator_layout(lanes: int) -> data.StructLayout:
+    """A slice of a finished row on its way into the online normalization."""
+    return data.StructLayout({"u": halves(lanes), "max": HALF, "last": 1})
 
 
 def output_layout(lanes: int) -> data.StructLayout:
