@@ -53,6 +53,8 @@ def test_demo_takes_scores_and_prints_json(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "message"), [(["--scores", "2,one"], "2,one"), (["--out", "ladder.exe"], "ladder.exe")]
 )
-def test_bad_arguments_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments_are_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["demo", *arguments]) == 2
     assert message in capsys.readouterr().err
