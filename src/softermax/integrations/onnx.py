@@ -220,7 +220,7 @@ def _session(spec: SoftermaxSpec) -> Any:
     runtime = need("onnxruntime", "onnx")
     raw = torch.zeros(3, 20, dtype=torch.float32 if words.plan(spec).narrow else torch.float64)
     sizes = {0: "rows", 1: "columns"}
-    file = io.BytesIO()
+    file: Any = io.BytesIO()  # which the exporter takes, and its types do not mention
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         # By tracing, which takes a second where torch.export takes ten; tests compare both.
