@@ -1,4 +1,4 @@
-"""Builds `native_check`, the core against itself, with any compiler, and the specs that it reads."""
+"""What the tests here share: specs, rows, and the building of `native_check`, the core against itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from softermax.kernels.plan import deferred_arguments, native_arguments
 from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec
@@ -56,3 +59,7 @@ def run(command: Sequence[str | Path], timeout: float = 500) -> str:
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
     return done.stdout
+
+
+def words(rng: np.random.Generator, *shape: int, spread: float = 16.0) -> NDArray[np.int8]:
+    return np.clip(np.rint(rng.normal(0, spread, shape)), -128, 127).astype(np.int8)

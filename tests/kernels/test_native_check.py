@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from native_build import build, run, write_specs
+
+from .native_build import build, run, write_specs
 
 COMPILER = shutil.which("g++")
 CROSS = shutil.which("aarch64-linux-gnu-g++")

@@ -7,12 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from conftest import words as raw_words  # noqa: E402
-
 from softermax import PRESETS, get_spec, golden  # noqa: E402
 from softermax.functional import softermax  # noqa: E402
 from softermax.kernels import ops  # noqa: E402
 from softermax.spec import SoftermaxSpec  # noqa: E402
+
+from .native_build import words as raw_words  # noqa: E402
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -99,7 +99,7 @@ def test_rows_in_any_place(path: str) -> None:
 def test_what_is_not_finite_is_an_error_unless_masked(value: float, path: str) -> None:
     x = scores(3, 100)
     x[1, 70] = value
-    with pytest.raises(ValueError, match="finite where they are not masked.*row 1"):
+    with pytest.raises(ValueError, match=r"finite where they are not masked.*row 1"):
         ops.softermax(x, None, PRESETS["paper"])
     mask = torch.ones(3, 100, dtype=torch.bool)
     mask[:, 70] = False

@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import words
 
 from softermax import PRESETS, golden
 from softermax.kernels import softermax_int8
+
+from .native_build import words
 
 
 def test_concurrent_calls_do_not_disturb_each_other(path: str, rng: np.random.Generator) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import words
 
 from softermax import PRESETS, golden, kernels
 from softermax.kernels import softermax_int8
 from softermax.spec import SoftermaxSpec
 from softermax.verify import check
+
+from .native_build import words
 
 
 def assert_golden(

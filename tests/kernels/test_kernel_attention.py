@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from native_build import SPECS  # noqa: E402
-
 from softermax import PRESETS, DeferredSpec, golden, golden_attention  # noqa: E402
 from softermax.attention import attention, attention_refusal, int8_attention, spec_text  # noqa: E402
 from softermax.spec import SoftermaxSpec  # noqa: E402
+
+from .native_build import SPECS  # noqa: E402
 
 MODES: dict[str, SoftermaxSpec | DeferredSpec] = {
     **SPECS,

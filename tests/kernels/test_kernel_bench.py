@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from softermax import PRESETS, kernels  # noqa: E402
-from softermax.cli import main  # noqa: E402
-from softermax.kernels import bench  # noqa: E402
+from softermax import PRESETS, kernels
+from softermax.cli import main
+from softermax.kernels import bench
 
 FIELDS = {"bench", "case", "columns", "versus", "ratio", "low", "high", "threads"}
 
