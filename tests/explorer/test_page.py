@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from softermax import golden
 from softermax import spec as spec_module
+from softermax.files import cache_dir, write_text
 from softermax.report.explorer.server import Explorer
 from softermax.report.explorer.state import fragment
 from softermax.spec import PRESETS, SoftermaxSpec
@@ -337,6 +339,31 @@ def test_a_link_brings_the_state_back(page: Page) -> None:
     page.shows(FIRST, [7, 8])
     page.element("#link").click()
     page.until("document.getElementById('status').textContent.includes('ink')")
+
+
+def test_area_and_energy_are_shown_where_they_are_cached(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.set("preset", "paper-32")
+    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path))
+    page.set("preset", "paper")
+    assert page.element("#silicon-note").is_displayed()
+    energy = {"stimulus": "attention", "mode": "glitches", "pj_per_element": 0.7123}
+    saved = {
+        "unit": "unnormed",
+        "design": "softermax",
+        "preset": "paper",
+        "width": 16,
+        "library": "nangate45",
+    }
+    figures = {"clock_ns": 1.0, "area_um2": 5437.2, "slack_ns": -0.1, "energy": [energy]}
+    write_text(cache_dir("silicon", "results") / "made.json", json.dumps(saved | figures))
+    page.set("output_rounding", "half-even")
+    assert page.element("#silicon-note").is_displayed()
+    page.set("output_rounding", "half-up")
+    assert page.table("silicon") == [
+        ["UnnormedSoftmax", "nangate45", "1 ns, missed", "5437 µm²", "0.712 pJ", "attention"]
+    ]
 
 
 def test_the_spec_can_be_saved(page: Page) -> None:

@@ -1,13 +1,18 @@
 """The explorer's server: who it answers, and what it refuses."""
 
+import dataclasses
 import http.client
 import json
+import os
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from softermax.files import cache_dir, write_text
 from softermax.report.explorer.server import MAX_BODY, Explorer, is_loopback
+from softermax.silicon.flow import EnergyResult, Result
 
 
 def ask(
@@ -53,6 +58,44 @@ def test_answers_a_row(explorer: Explorer) -> None:
     status, answer, _ = ask(explorer, body='{"scores": [2, 1, 3]}')
     assert status == 200
     assert answer["value"] == [0.2890625, 0.140625, 0.5703125]
+
+
+def result(**changes: Any) -> Result:
+    energy = [
+        EnergyResult("gaussian", "glitches", 0.9, {}, 0.5, 0.3, 0.1),
+        EnergyResult("attention", "zero delay", 0.6, {}, 0.3, 0.2, 0.1),
+        EnergyResult("attention", "glitches", 0.7, {}, 0.4, 0.2, 0.1),
+    ]
+    values: dict[str, Any] = {
+        "unit": "unnormed", "design": "softermax", "preset": "paper", "width": 16, "library": "nangate45",
+        "clock_ns": 1.0, "wire": "none", "area_um2": 5000.0, "area_by_unit": {}, "cells": {},
+        "slack_ns": 0.1, "critical_path": [], "words_equal": 1, "energy": energy,
+    }  # fmt: skip
+    return Result(**values | changes)
+
+
+def test_shows_area_and_energy_where_they_are_cached(
+    explorer: Explorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path))
+    assert ask(explorer, body='{"scores": [1]}')[1]["silicon"] == []
+    folder = cache_dir("silicon", "results")
+    for name, made in {
+        "a": result(area_um2=6000.0),
+        "b": result(),
+        "c": result(width=8, area_um2=2500.0),
+        "d": result(design="two-pass", preset=""),
+    }.items():
+        write_text(folder / f"{name}.json", json.dumps(dataclasses.asdict(made)))
+        os.utime(folder / f"{name}.json", (ord(name), ord(name)))
+    found = ask(explorer, body='{"scores": [1], "spec": {"base": "fold"}}')[1]["silicon"]
+    assert found == [
+        {"unit": "unnormed", "library": "nangate45", "clock_ns": 1.0, "area_um2": 5000.0, "slack_ns": 0.1,
+         "pj_per_element": 0.7, "stimulus": "attention"},
+    ]  # fmt: skip
+    found = ask(explorer, body='{"scores": [1], "spec": {"slice_width": 8}}')[1]["silicon"]
+    assert [figure["area_um2"] for figure in found] == [2500.0]
+    assert ask(explorer, body='{"scores": [1], "spec": {"slice_width": 9}}')[1]["silicon"] == []
 
 
 def test_answers_several_requests_on_one_connection(explorer: Explorer) -> None:

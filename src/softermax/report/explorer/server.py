@@ -19,6 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from softermax.report.explorer.compute import Impossible, RequestError, compute, read_spec
+from softermax.report.explorer.silicon import figures
 from softermax.report.explorer.verilog import verilog
 from softermax.spec import PRESETS
 
@@ -101,13 +102,17 @@ class _Refused(Exception):
         self.status, self.field = status, field
 
 
+def _compute(request: dict[str, Any]) -> dict[str, Any]:
+    return compute(request) | {"silicon": figures(read_spec(request))}
+
+
 def _verilog(request: dict[str, Any]) -> dict[str, Any]:
     unit = request.get("unit", "unnormed_softmax")
     return {"name": f"{unit}.v", "text": verilog(read_spec(request), unit)}
 
 
 _API: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "/api/compute": compute,
+    "/api/compute": _compute,
     "/api/verilog": _verilog,
 }
 

@@ -1,7 +1,7 @@
 // The page's state, its controls, and the requests that keep the numbers up to date.
 
 import { BarChart, ScoreChart } from "./charts.js";
-import { short, showLanes, showRow, showSlices } from "./steps.js";
+import { short, showLanes, showRow, showSilicon, showSlices } from "./steps.js";
 
 const WORDS = ["input", "max", "unnormed", "powsum", "reciprocal", "output"];
 const SEGMENTS = ["pow2_segments", "reciprocal_segments"];
@@ -284,6 +284,7 @@ function render() {
     `element ${i + 1}: Softermax ${short(answer.value[i])}, softmax ${short(answer.softmax[i])}, base two ${short(answer.base_two[i])}`);
   const one = 2 ** -Number(answer.spec.unnormed.split(",")[1].slice(0, -1));
   unnormedChart.show(answer.unnormed.map((u) => u * one), [], answer.lanes, (i) => `element ${i + 1}: ${short(answer.unnormed[i] * one)}`);
+  showSilicon(answer.silicon);
   renderSteps();
 }
 

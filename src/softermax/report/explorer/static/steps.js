@@ -123,3 +123,15 @@ export function showRow(answer, raw) {
     `The reciprocal comes from a table of ${reciprocal.segments} segments that reads ${reciprocal.used_bits} ` +
     `bits of the mantissa; y = numerator · r, shifted${spec.output_mode === "fixed" ? " by the leading one's place" : "; the exponent travels beside the row"}.`);
 }
+
+export function showSilicon(figures) {
+  const host = document.getElementById("silicon");
+  const units = { unnormed: "UnnormedSoftmax", normalization: "Normalization" };
+  const rows = figures.map((f) => [
+    units[f.unit] ?? f.unit, f.library, `${short(f.clock_ns)} ns${f.slack_ns < 0 ? ", missed" : ""}`,
+    `${Math.round(f.area_um2)} µm²`, `${short(Number(f.pj_per_element.toPrecision(3)))} pJ`, f.stimulus,
+  ]);
+  table(host, [["unit"], ["library"], ["clock"], ["area"], ["energy an element"], ["scores"]], rows);
+  host.hidden = rows.length === 0;
+  document.getElementById("silicon-note").hidden = rows.length > 0;
+}
