@@ -1,5 +1,6 @@
 """Recording, statistics and perplexity on tiny models, and on the packaged one where it is installed."""
 
+import dataclasses
 import json
 import math
 from importlib.util import find_spec
@@ -68,7 +69,15 @@ def test_statistics_see_saturation_flushing_and_row_sums(tmp_path):
     assert kept[0].flushed_mass < rows[0].flushed_mass
     statistics.plot(tmp_path / "a.svg", rows, "tiny")
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
-    assert "mass" in statistics.advice(rows)
+
+
+def test_advice_follows_the_figures():
+    few = statistics.LayerStatistics(0, -1.0, 1.0, 0.0, 0.0, 0.1, 0.001, 1.0, 1.0)
+    many = dataclasses.replace(few, flushed_mass=0.3, worst_head=0.2)
+    assert "wide enough" in statistics.advice([few], "paper")
+    assert "row-scaled (A7)" in statistics.advice([few, many], "paper")
+    assert "output word of more bits" in statistics.advice([many], "row-scaled")
+    assert "saturates 20.0%" in statistics.advice([many], "paper")
 
 
 def test_statistics_refuse_what_the_model_or_the_text_lacks(tmp_path):

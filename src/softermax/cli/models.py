@@ -219,7 +219,7 @@ def attention(args: argparse.Namespace) -> int:
         print_json([dataclasses.asdict(row) for row in rows])
     else:
         print_table([dataclasses.asdict(row) for row in rows])
-        print(statistics.advice(rows))
+        print(statistics.advice(rows, args.spec))
     return 0
 
 

@@ -139,20 +139,23 @@ def _summary(number: int, parts: Sequence[Tensor]) -> LayerStatistics:
     )
 
 
-def advice(rows: Sequence[LayerStatistics]) -> str:
+def advice(rows: Sequence[LayerStatistics], spec: str | SoftermaxSpec) -> str:
     """What the figures mean for the choice of a preset."""
-    lines = []
+    chosen = get_spec(spec) if isinstance(spec, str) else spec
     lost = max(row.flushed_mass for row in rows)
-    if lost > _MASS_LOST:
-        lines.append(
-            f"The output word flushes up to {lost:.1%} of a layer's mass: take row-scaled (A7) or deferred (A8)."
-        )
+    if lost <= _MASS_LOST:
+        lines = [f"The output word flushes at most {lost:.1%} of a layer's mass: it is wide enough."]
     else:
-        lines.append(f"The output word flushes at most {lost:.1%} of a layer's mass: it is wide enough.")
+        cure = (
+            "row-scaled (A7) or deferred (A8)"
+            if chosen.output_mode == "fixed"
+            else "an output word of more bits in a .json file"
+        )
+        lines = [f"The output word flushes up to {lost:.1%} of a layer's mass; {cure} keeps more."]
     clipped = max(row.worst_head for row in rows)
     if clipped > _SATURATED:
         lines.append(
-            f"One head saturates {clipped:.1%} of its scores: a wider input word (--spec with a .json file) avoids it."
+            f"One head saturates {clipped:.1%} of its scores; an input word of more bits in a .json file avoids it."
         )
     return "\n".join(lines)
 
