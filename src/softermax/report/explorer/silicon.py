@@ -17,15 +17,18 @@ _SHOWN = {"preset", "width", "unit", "library", "clock_ns", "area_um2", "slack_n
 
 
 def figures(spec: SoftermaxSpec) -> list[dict[str, Any]]:
-    """The newest result for each unit, library and clock; none where nothing fits the spec."""
+    """The newest result for each library, clock and unit; none where nothing fits the spec.
+
+    The cache may hold figures of units as they were some versions ago.
+    """
     folder = cache_dir("silicon", "results")
     wanted = spec.replace(**_SOFTWARE)
-    found: dict[tuple[str, str, float], dict[str, Any]] = {}
+    found: dict[tuple[str, float, bool], dict[str, Any]] = {}
     for result in _results(folder, folder.stat().st_mtime_ns):
         preset = PRESETS.get(result["preset"])
         if preset is not None and preset.replace(slice_width=result["width"]) == wanted:
             energy = _energy(result["energy"])
-            found[result["unit"], result["library"], result["clock_ns"]] = {
+            found[result["library"], result["clock_ns"], result["unit"] != "unnormed"] = {
                 "unit": result["unit"],
                 "library": result["library"],
                 "clock_ns": result["clock_ns"],

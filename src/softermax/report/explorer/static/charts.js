@@ -234,13 +234,10 @@ export class BarChart extends Chart {
       title.textContent = this.note(index);
     });
     this.markers.forEach((marker, at) => {
-      const wide = this.step > 6;
-      const dots = others[at].map((value, index) => {
-        const y = this.y(value);
-        return wide
-          ? `M${this.x(index) + 1} ${y}H${this.x(index + 1) - 1}`
-          : `${index ? "L" : "M"}${this.x(index) + this.step / 2} ${y}`;
-      });
+      const inset = this.step > 6 ? 1 : 0;
+      const dots = others[at].map(
+        (value, index) => `M${this.x(index) + inset} ${this.y(value)}h${Math.max(this.step - 2 * inset, 1.5)}`,
+      );
       marker.setAttribute("d", dots.join(""));
     });
   }
