@@ -99,7 +99,6 @@ SMX_TARGET void write(const typename V::Words& table, const uint8_t* entries, in
         if (Masked) step = V::join(step, V::hidden(keep + i));
         if (Stream) {
             V::stream(y + i, V::look(table, step));
-            __builtin_prefetch(x + i + n);  // most likely the next row
         } else {
             V::store(y + i, V::look(table, step));
         }
@@ -247,6 +246,8 @@ template <class V, bool Masked>
 SMX_TARGET int row(const typename V::Sums& table, const smx_spec& s, const int8_t* x, const uint8_t* keep, int64_t n,
                    uint8_t* y, bool stream) {
     alignas(64) uint8_t entries[SMX_STEPS];
+    if (stream)  // most likely the next row
+        for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(x + n + i);
     const PowSum p = powsum<V, Masked>(table, s, x, keep, n);
     int exponent;
     const uint8_t* outputs = output_table(s, p.d, exponent, entries);
