@@ -37,13 +37,14 @@ class Normalization(wiring.Component):
     A row with an element in it has a PowSum of at least 0.5 (A5). The unit relies on that: where
     PowSum is less, all of the row's words must be zero.
 
-    stage 1   leading one of PowSum, once a row                           | position, mantissa
-    stage 2   numerators, u >> (row's max - slice's max); the reciprocal  | numerators, reciprocal
-    stage 3   product (row-scaled: rounded, saturated)                    | its bits that count
-    stage 4   shift by the leading one's position, rounded and saturated, without a register
+    row, 1    leading one of PowSum                                       | position, mantissa
+    row, 2    the reciprocal                                              | position, reciprocal
+    stage 1   numerators, u >> (row's max - slice's max)                  | numerators, digits of the reciprocal
+    stage 2   product (row-scaled: rounded, saturated)                    | its bits that count
+    stage 3   shift by the leading one's position, rounded and saturated, without a register
     """
 
-    row_latency = 1
+    row_latency = 2
     """Cycles from a finished row until its first slice can be taken."""
     latency = 2
     """Cycles from a slice to its probabilities."""
@@ -68,34 +69,46 @@ class Normalization(wiring.Component):
         m.submodules.reciprocal = reciprocal = self.reciprocal
         finished, slices, out = self.finished, self.slices, self.probabilities
 
+        sum_valid = Signal()
         row_valid = Signal()
-        valid_3 = Signal()
-        into_1 = Signal()
+        valid_2 = Signal()
+        into_sum = Signal()
+        into_row = Signal()
+        into_2 = Signal()
         into_3 = Signal()
-        into_4 = Signal()
-        stage_4_free = Signal()
+        stage_3_free = Signal()
         m.d.comb += [
-            stage_4_free.eq(~out.valid | out.ready),
-            into_4.eq(valid_3 & stage_4_free),
-            slices.ready.eq(row_valid & (~valid_3 | stage_4_free)),
-            into_3.eq(slices.valid & slices.ready),
-            finished.ready.eq(~row_valid | (into_3 & slices.p.last)),
-            into_1.eq(finished.valid & finished.ready),
+            stage_3_free.eq(~out.valid | out.ready),
+            into_3.eq(valid_2 & stage_3_free),
+            slices.ready.eq(row_valid & (~valid_2 | stage_3_free)),
+            into_2.eq(slices.valid & slices.ready),
+            into_row.eq(sum_valid & (~row_valid | (into_2 & slices.p.last))),
+            finished.ready.eq(~sum_valid | into_row),
+            into_sum.eq(finished.valid & finished.ready),
         ]
         with m.If(finished.ready):
-            m.d.sync += row_valid.eq(finished.valid)
-        with m.If(~valid_3 | stage_4_free):
-            m.d.sync += valid_3.eq(into_3)
-        with m.If(stage_4_free):
-            m.d.sync += out.valid.eq(valid_3)
+            m.d.sync += sum_valid.eq(finished.valid)
+        with m.If(into_row | (into_2 & slices.p.last)):
+            m.d.sync += row_valid.eq(into_row)
+        with m.If(~valid_2 | stage_3_free):
+            m.d.sync += valid_2.eq(into_2)
+        with m.If(stage_3_free):
+            m.d.sync += out.valid.eq(valid_2)
 
-        # Stage 1.
+        # The row: its reciprocal is found while the row before it goes through.
+        sum_max = Signal.like(finished.p.max, reset_less=True)
         row_max = Signal.like(finished.p.max, reset_less=True)
-        m.d.comb += [reciprocal.powsum.eq(finished.p.powsum), reciprocal.enable.eq(into_1)]
-        with m.If(into_1):
-            m.d.sync += row_max.eq(finished.p.max)
+        m.d.comb += [
+            reciprocal.powsum.eq(finished.p.powsum),
+            reciprocal.enable_1.eq(into_sum),
+            reciprocal.enable_2.eq(into_row),
+        ]
+        with m.If(into_sum):
+            m.d.sync += sum_max.eq(finished.p.max)
+        with m.If(into_row):
+            m.d.sync += row_max.eq(sum_max)
 
-        # Stage 2. What belongs to the row moves along with its slices, for the next row may follow.
+        # Stage 1. What belongs to the row moves along with its slices, for the next row may follow.
         shift = Signal(unsigned(spec.max.integer))
         nothing_left = Signal()
         m.d.comb += [shift.eq(row_max - slices.p.max), nothing_left.eq(shift >= unnormed_bits(spec))]
@@ -104,67 +117,63 @@ class Normalization(wiring.Component):
         beyond = Signal(unsigned(spec.powsum.integer.bit_length()))
         # The leading one's position is at least Fd - 1; what lies beyond is left to shift.
         m.d.comb += beyond.eq(reciprocal.leading_one - (spec.powsum.fraction - 1))
-        last_3 = Signal(reset_less=True)
-        last_4 = Signal.like(out.p.last, reset_less=True)
+        last_2 = Signal(reset_less=True)
+        last_3 = Signal.like(out.p.last, reset_less=True)
+        with m.If(into_2):
+            m.d.sync += last_2.eq(slices.p.last)
         with m.If(into_3):
-            m.d.sync += last_3.eq(slices.p.last)
-        with m.If(into_4):
-            m.d.sync += last_4.eq(last_3)
-        m.d.comb += out.p.last.eq(last_4)
+            m.d.sync += last_3.eq(last_2)
+        m.d.comb += out.p.last.eq(last_3)
         if spec.output_mode == "row-scaled":
+            leading_one_2 = Signal.like(reciprocal.leading_one, reset_less=True)
             leading_one_3 = Signal.like(reciprocal.leading_one, reset_less=True)
-            leading_one_4 = Signal.like(reciprocal.leading_one, reset_less=True)
+            with m.If(into_2):
+                m.d.sync += leading_one_2.eq(reciprocal.leading_one)
             with m.If(into_3):
-                m.d.sync += leading_one_3.eq(reciprocal.leading_one)
-            with m.If(into_4):
-                m.d.sync += leading_one_4.eq(leading_one_3)
-            m.d.comb += out.p.exponent.eq(leading_one_4 - spec.powsum.fraction)
+                m.d.sync += leading_one_3.eq(leading_one_2)
+            m.d.comb += out.p.exponent.eq(leading_one_3 - spec.powsum.fraction)
         if self.rows > 1:
-            row_2, row_3, row_4 = (
-                Signal.like(finished.p.row, reset_less=True, name=f"row_{i}") for i in (2, 3, 4)
-            )
-            for enable, register, value in (
-                (into_1, row_2, finished.p.row),
-                (into_3, row_3, row_2),
-                (into_4, row_4, row_3),
-            ):
+            row: Value = finished.p.row
+            for name, enable in (("sum", into_sum), ("row", into_row), ("2", into_2), ("3", into_3)):
+                register = Signal.like(finished.p.row, reset_less=True, name=f"row_id_{name}")
                 with m.If(enable):
-                    m.d.sync += register.eq(value)
-            m.d.comb += out.p.row.eq(row_4)
+                    m.d.sync += register.eq(row)
+                row = register
+            m.d.comb += out.p.row.eq(row)
 
         for group, start in enumerate(range(0, self.lanes, _GROUP)):
             lanes = range(start, min(start + _GROUP, self.lanes))
             u = [slices.p.u[lane][: unnormed_bits(spec)] for lane in lanes]
-            live_2 = Signal(name=f"live_2_{group}")
+            live_1 = Signal(name=f"live_1_{group}")
+            live_2 = Signal(reset_less=True, name=f"live_2_{group}")
             live_3 = Signal(reset_less=True, name=f"live_3_{group}")
-            live_4 = Signal(reset_less=True, name=f"live_4_{group}")
-            m.d.comb += live_2.eq(Cat(u).any() & ~nothing_left)
+            m.d.comb += live_1.eq(Cat(u).any() & ~nothing_left)
             factor = Signal(digits_layout(spec.reciprocal.fraction), reset_less=True, name=f"factor_{group}")
+            beyond_2 = Signal.like(beyond, reset_less=True, name=f"beyond_2_{group}")
             beyond_3 = Signal.like(beyond, reset_less=True, name=f"beyond_3_{group}")
-            beyond_4 = Signal.like(beyond, reset_less=True, name=f"beyond_4_{group}")
             numerators = [
                 Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}") for lane in lanes
             ]
-            with m.If(into_3):
-                m.d.sync += live_3.eq(live_2)
-            with m.If(into_3 & live_2):
-                m.d.sync += [factor.eq(recoded), beyond_3.eq(beyond)]
+            with m.If(into_2):
+                m.d.sync += live_2.eq(live_1)
+            with m.If(into_2 & live_1):
+                m.d.sync += [factor.eq(recoded), beyond_2.eq(beyond)]
                 m.d.sync += [
                     n.eq(value >> shift[:shift_bits]) for n, value in zip(numerators, u, strict=True)
                 ]
-            with m.If(into_4):
-                m.d.sync += live_4.eq(live_3)
-            with m.If(into_4 & live_3):
-                m.d.sync += beyond_4.eq(beyond_3)
+            with m.If(into_3):
+                m.d.sync += live_3.eq(live_2)
+            with m.If(into_3 & live_2):
+                m.d.sync += beyond_3.eq(beyond_2)
             for lane, numerator in zip(lanes, numerators, strict=True):
-                y = self._output(m, lane, numerator, factor, beyond_4, into_4 & live_3)
-                m.d.comb += out.p.y[lane].eq(Mux(live_4, y, 0))
+                y = self._output(m, lane, numerator, factor, beyond_3, into_3 & live_2)
+                m.d.comb += out.p.y[lane].eq(Mux(live_3, y, 0))
         return m
 
     def _output(
         self, m: Module, lane: int, numerator: Signal, factor: data.View, beyond: Signal, enable: Value
     ) -> Value:
-        """Stages 3 and 4 of a lane."""
+        """Stages 2 and 3 of a lane."""
         spec = self.spec
         product = multiply(m, numerator, factor, spec.reciprocal.fraction, f"product_{lane}")
         drop = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction

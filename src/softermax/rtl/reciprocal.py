@@ -15,14 +15,15 @@ from softermax.tables import reciprocal_table
 
 
 class Reciprocal(wiring.Component):
-    """One register: before it the leading one is found and shifted out, behind it the table."""
+    """Two stages: the leading one is found and shifted out, then the rest goes through the table."""
 
     def __init__(self, spec: SoftermaxSpec | DeferredSpec) -> None:
         self._spec = spec
         super().__init__(
             {
                 "powsum": In(word(spec.powsum)),
-                "enable": In(1),
+                "enable_1": In(1),  # a PowSum enters
+                "enable_2": In(1),  # its mantissa goes on to the table
                 "leading_one": Out(unsigned((spec.powsum.bits - 1).bit_length())),
                 "reciprocal": Out(unsigned(spec.reciprocal.fraction + 1)),
             }
@@ -46,17 +47,18 @@ class Reciprocal(wiring.Component):
             ]
             mantissa = shifted
             zeros.insert(0, clear)
-        leading_one = Signal.like(self.leading_one, reset_less=True)
+        leading_one_1 = Signal.like(self.leading_one, reset_less=True)
         # Only these bits of the fraction reach the table.
         fraction = Signal(table.used_bits, reset_less=True)
-        with m.If(self.enable):
+        with m.If(self.enable_1):
             m.d.sync += [
-                leading_one.eq(Const(bits - 1) - sum(bit << j for j, bit in enumerate(zeros))),
+                leading_one_1.eq(Const(bits - 1) - sum(bit << j for j, bit in enumerate(zeros))),
                 fraction.eq(mantissa[bits - 1 - table.used_bits : bits - 1]),
             ]
-        padded = fraction << (table.argument_bits - table.used_bits)
-        m.d.comb += [
-            self.leading_one.eq(leading_one),
-            self.reciprocal.eq(lookup(m, table, padded, "value")),
-        ]
+        value = lookup(m, table, fraction << (table.argument_bits - table.used_bits), "value")
+        leading_one_2 = Signal.like(self.leading_one, reset_less=True)
+        reciprocal = Signal.like(self.reciprocal, reset_less=True, name="found")
+        with m.If(self.enable_2):
+            m.d.sync += [leading_one_2.eq(leading_one_1), reciprocal.eq(value)]
+        m.d.comb += [self.leading_one.eq(leading_one_2), self.reciprocal.eq(reciprocal)]
         return m

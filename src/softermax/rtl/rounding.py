@@ -9,7 +9,7 @@ from softermax.fixedpoint import Rounding
 
 def shift_right(value: Value, by: Value | int, rounding: Rounding) -> Value:
     """An unsigned value over ``2**by``, rounded to an integer."""
-    if rounding == "truncate":
+    if rounding == "truncate" or (isinstance(by, int) and by == 0):
         return value >> by
     if rounding == "half-up":
         # One bit behind the point survives the shift and is added back.

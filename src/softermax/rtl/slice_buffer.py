@@ -36,8 +36,8 @@ class SliceBuffer(wiring.Component):
     its row is finished, whose PowSum comes by a stream of its own: nothing can lock up.
     """
 
-    latency = 2
-    """Cycles from a row's PowSum to its first slice at the output."""
+    latency = 1
+    """Cycles from a row's PowSum to the finished row at the output; its first slice comes a cycle later."""
 
     def __init__(self, spec: SoftermaxSpec, rows: int, depth: int) -> None:
         self.spec = spec

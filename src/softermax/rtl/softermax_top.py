@@ -23,7 +23,9 @@ class Softermax(wiring.Component):
     up to ``depth`` slices; when it is finished, its row id may be used for the next row at once.
     """
 
-    latency = UnnormedSoftmax.sum_latency + SliceBuffer.latency + Normalization.latency
+    latency = (
+        UnnormedSoftmax.sum_latency + SliceBuffer.latency + Normalization.row_latency + Normalization.latency
+    )
     """Cycles from a row's last slice to its first probabilities, if no other row is ahead of it."""
     cycles_per_slice = 1
 

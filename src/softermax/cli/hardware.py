@@ -1,0 +1,67 @@
+"""rtl: the hardware units as Verilog, with test bench and datasheet."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from softermax.cli.output import print_json
+from softermax.extras import need
+from softermax.spec import get_spec
+
+if TYPE_CHECKING:
+    from softermax.cli import Commands
+
+_UNITS = ("top", "unnormed-softmax", "normalization")
+
+
+def register(commands: Commands) -> None:
+    command = commands.add(
+        "rtl",
+        rtl,
+        "a hardware unit as Verilog, with a self-checking test bench, its vectors and a datasheet",
+        [
+            "rtl --out build/rtl",
+            "rtl --unit unnormed-softmax --width 32 --rows 8 --out build/rtl",
+            "rtl --unit normalization --spec row-scaled --out build/rtl",
+        ],
+    )
+    command.add_argument("--unit", choices=_UNITS, default="top", help="which unit (default: %(default)s)")
+    command.add_argument("--spec", default="paper", help="a preset or a .json file (default: %(default)s)")
+    command.add_argument("--width", type=int, help="lanes (default: the spec's slice width)")
+    command.add_argument("--rows", type=int, help="rows that may be open at a time")
+    command.add_argument("--depth", type=int, help="slices that a row may have (top only)")
+    command.add_argument(
+        "--slices", type=int, default=600, help="slices in the vectors (default: %(default)s)"
+    )
+    command.add_argument("--out", required=True, help="the folder to write into")
+
+
+def rtl(args: argparse.Namespace) -> int:
+    need("amaranth", "hardware")
+    need("pyosys", "hardware")
+    from softermax.rtl.export import export
+
+    if args.slices < 1:
+        raise ValueError(f"--slices {args.slices}: allowed is 1 or more")
+    spec = get_spec(args.spec)
+    if args.width is not None:
+        spec = spec.replace(slice_width=args.width)
+    given = {name: getattr(args, name) for name in ("rows", "depth")}
+    written = export(
+        spec,
+        args.unit,
+        Path(args.out),
+        {name: value for name, value in given.items() if value is not None},
+        slices=args.slices,
+    )
+    if args.json:
+        print_json([str(path) for path in written])
+    elif not args.quiet:
+        for path in written:
+            print(path)
+        bench = next(path.name for path in written if path.suffix == ".sv")
+        design = next(path.name for path in written if path.suffix == ".v")
+        print(f"run the bench in {args.out}: iverilog -g2012 -o bench {design} {bench} && vvp bench")
+    return 0
