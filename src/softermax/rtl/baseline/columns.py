@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from amaranth.hdl import Cat, Const, Value
+from amaranth.hdl import Cat, Const, Module, Signal, Value
 
 Columns = list[list[Value]]
 
 
-def sum_of(words: Iterable[tuple[Value, int]], constant: int, bits: int) -> Value:
+def sum_of(m: Module, words: Iterable[tuple[Value, int]], constant: int, bits: int, name: str) -> Value:
     """The sum of unsigned words, each shifted left by its weight, and a constant, modulo ``2**bits``."""
     columns: Columns = [[] for _ in range(bits)]
     for word, weight in words:
@@ -29,27 +29,35 @@ def sum_of(words: Iterable[tuple[Value, int]], constant: int, bits: int) -> Valu
         heights.append(height)
         height = height * 3 // 2
     for target in reversed(heights):
-        columns = _lowered(columns, target)
+        columns = _lowered(m, columns, target, f"{name}_{target}")
     a, b = (Cat(*(column[i] if len(column) > i else Const(0, 1) for column in columns)) for i in range(2))
     return (a + b)[:bits]
 
 
-def _lowered(columns: Columns, target: int) -> Columns:
+def _lowered(m: Module, columns: Columns, target: int, name: str) -> Columns:
     """No column higher than ``target``, the sum unchanged."""
     done: Columns = []
     carries: list[Value] = []
-    for column in columns:
-        bits, carried = column + carries, []
+    for place, column in enumerate(columns):
+        bits = column + carries
+        carried: list[Value] = []
         while len(bits) > target:
+            # Signals, because an expression that is used twice would be built twice.
+            label = f"{name}_{place}_{len(carried)}"
+            total, carry = Signal(name=f"{label}_sum"), Signal(name=f"{label}_carry")
+            a, b = bits[:2]
             if len(bits) == target + 1:
-                a, b = bits[:2]
-                bits = [*bits[2:], a ^ b]
-                carried.append(a & b)
+                m.d.comb += [total.eq(a ^ b), carry.eq(a & b)]
+                bits = [*bits[2:], total]
             else:
-                a, b, c = bits[:3]
-                either = a ^ b
-                bits = [*bits[3:], either ^ c]
-                carried.append((a & b) | (c & either))
+                either = Signal(name=f"{label}_either")
+                m.d.comb += [
+                    either.eq(a ^ b),
+                    total.eq(either ^ bits[2]),
+                    carry.eq((a & b) | (bits[2] & either)),
+                ]
+                bits = [*bits[3:], total]
+            carried.append(carry)
         done.append(bits)
         carries = carried
     return done

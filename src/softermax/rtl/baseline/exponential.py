@@ -60,7 +60,7 @@ class Exponential(wiring.Component):
         # Stage 2. The first bit is zero where the exponent is far below zero.
         power, gone = register(4 + model.POWER_FRACTION, "power"), register(1, "gone")
         z = Signal(Z_BITS, name=f"z_{lane}")
-        m.d.comb += z.eq(_minus_one_less_product(d))
+        m.d.comb += z.eq(_minus_one_less_product(m, d, lane))
         with m.If(self.enable[1]):
             m.d.sync += [
                 power.eq(z[model.PRODUCT_FRACTION - model.POWER_FRACTION :]),
@@ -90,7 +90,7 @@ def _align(m: Module, significand: Value, exponent: Value, lane: int) -> tuple[V
     return value, overflow
 
 
-def _minus_one_less_product(d: Signal) -> Value:
+def _minus_one_less_product(m: Module, d: Signal, lane: int) -> Value:
     """``-1 - d·log2(e)``: its integer bits, modulo 32, are 16 and the exponent of 2^(-d·log2(e))."""
     places = model.PRODUCT_FRACTION
     scaled = Cat(Const(0, places - model.DISTANCE_FRACTION), d)
@@ -103,7 +103,7 @@ def _minus_one_less_product(d: Signal) -> Value:
             constant += 1 - (1 << len(term))
             term = ~term
         words.append((term, 0))
-    return sum_of(words, constant % (1 << Z_BITS), Z_BITS)
+    return sum_of(m, words, constant % (1 << Z_BITS), Z_BITS, f"product_{lane}")
 
 
 def _power_fraction(m: Module, g: Value, lane: int) -> Value:
@@ -116,4 +116,4 @@ def _power_fraction(m: Module, g: Value, lane: int) -> Value:
     slope = Signal(max(lines.slope).bit_length(), name=f"slope_{lane}")
     m.d.comb += [offset.eq(Array(lines.offset)[index]), slope.eq(Array(lines.slope)[index])]
     products = [(slope & bit.replicate(len(slope)), place) for place, bit in enumerate(rest)]
-    return sum_of([(offset, 0), *products], 0, bits)[model.SLOPE_FRACTION :]
+    return sum_of(m, [(offset, 0), *products], 0, bits, f"line_{lane}")[model.SLOPE_FRACTION :]

@@ -210,6 +210,8 @@ def online_softmax(x: IntArray, mask: BoolArray, width: int) -> IntArray:
     """Probabilities (..., columns) by `online`: each slice times what is left of its max over the sum."""
     row = online(x, mask, width)
     left = exponential(subtract(row.largest, np.broadcast_to(row.largest[..., -1:], row.largest.shape)))
+    # A row without elements has no sum, and nothing to be multiplied.
+    left = np.where(row.total[..., None] == 0, 0, left)
     factor = divide(left, np.broadcast_to(row.total[..., None], left.shape))
     y = multiply(row.e, np.broadcast_to(factor[..., None], row.e.shape))
     return y.reshape(*y.shape[:-2], -1)[..., : np.asarray(x).shape[-1]]

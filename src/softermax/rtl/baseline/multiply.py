@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.baseline.columns import sum_of
 from softermax.rtl.baseline.pipeline import register
@@ -24,7 +28,9 @@ def multiply(m: Module, a: Value, b: Value, enable: tuple[Value, Value], name: s
     # Less one, for a product below 2.
     m.d.comb += exponent.eq(a[10:] + b[10:] - 15)
     zero = ~a[10:].any() | ~b[10:].any() | exponent[7]
-    kept = register(m, Cat(sum_of(rows, 0, 22), zero, exponent[: bits - 10]), enable[0], f"{name}_product")
+    kept = register(
+        m, Cat(sum_of(m, rows, 0, 22, name), zero, exponent[: bits - 10]), enable[0], f"{name}_product"
+    )
     product, zero, low = kept[:22], kept[22], kept[23:]
 
     carry = product[21]
@@ -42,3 +48,28 @@ def multiply(m: Module, a: Value, b: Value, enable: tuple[Value, Value], name: s
         rounded.eq(Cat(fraction, low) + Cat(up, Const(0, 9), carry)),
     ]
     return register(m, Mux(zero | ~rounded[10:].any(), 0, rounded), enable[1], name)
+
+
+class Multiply(wiring.Component):
+    """Each lane times a factor that all share; none exceeds 1, so sign and upper exponent bit are left out."""
+
+    stages = STAGES
+
+    def __init__(self, lanes: int) -> None:
+        self._lanes = lanes
+        super().__init__(
+            {
+                "terms": In(data.ArrayLayout(unsigned(14), lanes)),
+                "factor": In(14),
+                "enable": In(STAGES),
+                "products": Out(data.ArrayLayout(unsigned(14), lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        enable = (self.enable[0], self.enable[1])
+        for lane in range(self._lanes):
+            product = multiply(m, self.terms[lane], self.factor, enable, f"product_{lane}")
+            m.d.comb += self.products[lane].eq(product)
+        return m

@@ -45,9 +45,9 @@ def finished_row_layout() -> data.StructLayout:
     return data.StructLayout({"max": HALF, "powsum": HALF})
 
 
-def numerator_layout(lanes: int) -> data.StructLayout:
-    """A slice of a finished row on its way into the online normalization."""
-    return data.StructLayout({"u": halves(lanes), "max": HALF, "last": 1})
+def slice_max_layout() -> data.StructLayout:
+    """The running max that a slice of exponentials refers to."""
+    return data.StructLayout({"max": HALF, "last": 1})
 
 
 def output_layout(lanes: int) -> data.StructLayout:
