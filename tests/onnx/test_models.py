@@ -23,11 +23,11 @@ from softermax.integrations.onnx import exportable  # noqa: E402
 from softermax.integrations.transformers import Attended, enable, enabled, observe  # noqa: E402
 
 
-def tiny_bert() -> Any:
+def tiny_bert(labels: int = 2) -> Any:
     torch.manual_seed(0)
     config = transformers.BertConfig(
         vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-        max_position_embeddings=64, initializer_range=0.3,
+        max_position_embeddings=64, initializer_range=0.3, num_labels=labels,
     )  # fmt: skip
     return transformers.BertForSequenceClassification(config).eval()
 
@@ -41,7 +41,8 @@ def batch(rows: int, tokens: int) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def model() -> Any:
-    model = enable(tiny_bert(), "paper+fold")
+    # One label, as for a regression: the scales of a layer with one output have a form of their own.
+    model = enable(tiny_bert(labels=1), "paper+fold")
     return quantization.quantize(model, [batch(4, 20) for _ in range(3)])
 
 
@@ -137,7 +138,7 @@ def test_a_graph_that_differs_is_refused(
     def trace(model: Any, names: list[str], path: Path) -> None:
         proto = onnx.load(exported.file)
         bias = next(tensor for tensor in proto.graph.initializer if tensor.name.endswith("classifier.bias"))
-        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(2, 9, dtype=np.float32), bias.name))
+        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(1, 9, dtype=np.float32), bias.name))
         onnx.save(proto, path)
 
     monkeypatch.setattr(onnx_models, "_trace", trace)
