@@ -7,23 +7,30 @@
 namespace smx {
 namespace {
 
+#if defined(SMX_INTRINSICS)
+using Lanes32 = __m512i;
+#else
+// Accumulators have the type of the instruction's lanes: GCC copies those of type __m512i twice a product.
+using Lanes32 = __v16si;
+#endif
+
 // Four products of a byte with and one without sign a lane, exact.
 struct Avx512ValueDot {
     static constexpr int G = 4, LANES = 16, VECTORS = 2, ROWS = 8, OFFSET = 0, MOST = 0;
     using A = uint8_t;
     using B = int8_t;
     using Vector = __m512i;
-    using Acc = __m512i;
-    SMX_TARGET static Acc zero() { return _mm512_setzero_si512(); }
+    using Acc = Lanes32;
+    SMX_TARGET static Acc zero() { return (Acc)_mm512_setzero_si512(); }
     SMX_TARGET static Vector load(const void* p) { return _mm512_loadu_si512(p); }
     SMX_TARGET static Vector everywhere(const void* p) {
         int32_t group;
         std::memcpy(&group, p, 4);
         return _mm512_set1_epi32(group);
     }
-    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) { return _mm512_dpbusd_epi32(acc, a, b); }
+    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) { return (Acc)_mm512_dpbusd_epi32((__m512i)acc, a, b); }
     SMX_TARGET static void flush(Acc acc, int32_t* c) {
-        _mm512_storeu_si512(c, _mm512_add_epi32(_mm512_loadu_si512(c), acc));
+        _mm512_storeu_si512(c, _mm512_add_epi32(_mm512_loadu_si512(c), (__m512i)acc));
     }
 };
 
@@ -32,7 +39,7 @@ struct Avx512ScoreDot : Avx512ValueDot {
     static constexpr int VECTORS = 4, ROWS = 6, OFFSET = 128;
     using A = int8_t;
     using B = uint8_t;
-    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) { return _mm512_dpbusd_epi32(acc, b, a); }
+    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) { return (Acc)_mm512_dpbusd_epi32((__m512i)acc, b, a); }
 };
 
 constexpr _MM_PERM_ENUM SWAP_HALVES = _MM_PERM_ENUM(0x4e);
@@ -51,7 +58,7 @@ struct Avx512 {
     };
     using Words = __m512i;
     struct Total {
-        __m512i low, high;
+        Lanes32 low, high;
     };
 
     SMX_TARGET static Bytes set1(int v) { return _mm512_set1_epi8(char(v)); }
@@ -87,16 +94,16 @@ struct Avx512 {
     SMX_TARGET static Bytes find(Bytes table, Bytes step) {
         return _mm512_maskz_permutexvar_epi8(_mm512_cmplt_epu8_mask(step, set1(SMX_STEPS)), step, table);
     }
-    SMX_TARGET static Total none() { return {_mm512_setzero_si512(), _mm512_setzero_si512()}; }
+    SMX_TARGET static Total none() { return {(Lanes32)_mm512_setzero_si512(), (Lanes32)_mm512_setzero_si512()}; }
     SMX_TARGET static void add(Total& acc, const Sums& t, Bytes step) {
         const __m512i ones = set1(1);
-        acc.low = _mm512_dpbusd_epi32(acc.low, find(t.low, step), ones);
-        acc.high = _mm512_dpbusd_epi32(acc.high, find(t.high, step), ones);
+        acc.low = (Lanes32)_mm512_dpbusd_epi32((__m512i)acc.low, find(t.low, step), ones);
+        acc.high = (Lanes32)_mm512_dpbusd_epi32((__m512i)acc.high, find(t.high, step), ones);
     }
     SMX_TARGET static uint64_t total(const Total& acc) {
         alignas(64) uint32_t low[16], high[16];
-        _mm512_storeu_si512(low, acc.low);
-        _mm512_storeu_si512(high, acc.high);
+        _mm512_storeu_si512(low, (__m512i)acc.low);
+        _mm512_storeu_si512(high, (__m512i)acc.high);
         uint64_t all = 0;
         for (int i = 0; i < 16; i++) all += low[i] + (uint64_t(high[i]) << 8);
         return all;

@@ -57,13 +57,15 @@ SMX_TARGET void pack(const int8_t* from, int64_t columns, int64_t column_stride,
 template <class D, int R>
 SMX_TARGET inline void tile(const typename D::A* a, int64_t a_stride, const typename D::B* panel, int64_t groups,
                             int32_t* c, int64_t c_stride) {
-    // Unrolled by order: only then do the accumulators become registers.
+    if (groups <= 0) return;
+    // Unrolled by order, and a loop that runs at least once: only then do the accumulators stay in registers.
     typename D::Acc acc[R][D::VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
         for (int v = 0; v < D::VECTORS; v++) acc[r][v] = D::zero();
-    for (int64_t g = 0; g < groups; g++) {
+    int64_t g = 0;
+    do {
         typename D::Vector b[D::VECTORS];
 #pragma GCC unroll 16
         for (int v = 0; v < D::VECTORS; v++) b[v] = D::load(panel + (g * D::VECTORS + v) * D::LANES * D::G);
@@ -73,7 +75,7 @@ SMX_TARGET inline void tile(const typename D::A* a, int64_t a_stride, const type
 #pragma GCC unroll 16
             for (int v = 0; v < D::VECTORS; v++) acc[r][v] = D::dot(acc[r][v], one, b[v]);
         }
-    }
+    } while (++g < groups);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
