@@ -62,8 +62,12 @@ def test_arms_start_from_the_same_head_and_order(tiny_model, tiny_data):
 
 def test_equal_runs_give_equal_losses(tiny_model, tiny_data, tmp_path):
     run = Run(task="sst2", model=tiny_model, **{**FAST, "epochs": 1.0})
+    stale = tmp_path / "1" / "checkpoint-99"
+    stale.mkdir(parents=True)
+    (stale / "trainer_state.json").write_text("{}")
     runs = [finetune(run, tiny_data, tmp_path / str(n), log_steps=1, keep_model=False) for n in range(2)]
     assert runs[0].losses == runs[1].losses
+    assert not stale.exists()
 
 
 def test_softermax_is_swapped_into_a_trained_model(tiny_model, tiny_data, tmp_path):

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -283,6 +284,9 @@ def train(
     log = _Log(folder / "log.jsonl", report)
     if main and checkpoint is None:
         log.path.unlink(missing_ok=True)
+        # Those of an earlier run would be taken for this one's when it is resumed.
+        for old in folder.glob("checkpoint-*"):
+            shutil.rmtree(old)
     started = time.monotonic()
     # Dropout starts from the same state in every arm, however many numbers calibration drew.
     set_seed(run.seed)
