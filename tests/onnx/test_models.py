@@ -126,6 +126,7 @@ def test_the_operator_in_the_model_is_bit_exact(model: Any, tmp_path: Path) -> N
         assert (probabilities == spec.compute(scores, mask).astype(np.float32)).all()
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_quantised(tmp_path: Path) -> None:
     done = onnx_models.export_model(enable(tiny_bert(), "row-scaled"), tmp_path / "model.onnx")
     assert not done.int8

@@ -107,8 +107,8 @@ def _compute(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _verilog(request: dict[str, Any]) -> dict[str, Any]:
-    unit = request.get("unit", "unnormed_softmax")
-    return {"name": f"{unit}.v", "text": verilog(read_spec(request), unit)}
+    name, text = verilog(read_spec(request), request.get("unit", "top"))
+    return {"name": name, "text": text}
 
 
 _API: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -174,7 +174,7 @@ function bindControls() {
   $("save-spec").addEventListener("click", () => {
     if (answer) download("spec.json", JSON.stringify(answer.spec, null, 2) + "\n", "application/json");
   });
-  for (const id of ["save-unnormed", "save-normalization"]) $(id).addEventListener("click", saveVerilog);
+  $("save-verilog").addEventListener("click", saveVerilog);
   window.addEventListener("hashchange", () => {
     if (location.hash.slice(1) !== toFragment()) start();
   });
@@ -313,11 +313,11 @@ async function copyLink() {
   }
 }
 
-async function saveVerilog(event) {
-  const button = event.currentTarget;
+async function saveVerilog() {
+  const button = $("save-verilog");
   button.disabled = true;
   $("status").textContent = "Making Verilog …";
-  const value = await post("/api/verilog", { spec: state.spec, unit: button.dataset.unit });
+  const value = await post("/api/verilog", { spec: state.spec, unit: $("unit").value });
   button.disabled = false;
   $("status").textContent = value.refused ?? `${value.name} is ready.`;
   if (!value.refused) download(value.name, value.text, "text/plain");
