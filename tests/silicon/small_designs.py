@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,12 @@ from amaranth.hdl import Elaboratable, Module, Signal
 
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist, read
+
+
+def pdk_root() -> str | None:
+    """The folder with ASAP7's files, or none."""
+    shared = Path(__file__).parents[3] / "shared" / "pdk"
+    return os.environ.get("SOFTERMAX_PDK_ROOT") or (str(shared) if shared.is_dir() else None)
 
 
 def hand_made(

@@ -159,7 +159,7 @@ def verilator() -> str | None:
 
 
 @pytest.mark.skipif(verilator() is None, reason="Verilator is not installed")
-@pytest.mark.parametrize("design", ["shift", "accumulate"])
+@pytest.mark.parametrize("design", [pytest.param("shift", marks=pytest.mark.slow), "accumulate"])
 def test_toggles_without_delays_equal_verilators_saif(
     nangate45: Library, design: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -23,7 +23,7 @@ from softermax.silicon.units import RESET_CYCLES, Unit
 
 METHOD = 1
 """Raised when anything that changes a figure changes here, so that cached results are made anew."""
-COPIES, ROWS = 32, 2
+COPIES, ROWS = 16, 2
 """Copies simulated at once, and rows that each works on one after the other."""
 ZERO_DELAY, GLITCHES = "zero delay", "glitches"
 EFFORTS = (1.0, 0.6, 0.3)

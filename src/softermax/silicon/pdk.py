@@ -29,7 +29,7 @@ NANGATE45 = Description(
     driver="BUF_X2",
     dont_use=("*TBUF*", "TINV*", "SDFF*", "DFFR*", "DFFS*", "DL?_*", "TLAT*", "CLKBUF*", "CLKGATETST*",
               "CLKGATE_X[248]", "DFF_X2", "FA_X1", "HA_X1", "ANTENNA*", "FILLCELL*", "WELLTAP*"),
-    clock_ns=2.0,
+    clock_ns=1.5,
     input_slew_ns=0.02,
     output_load_ff=3.0,
 )  # fmt: skip
@@ -46,7 +46,7 @@ ASAP7 = Description(
     # area and that no sign-off would leave on a loaded net.
     dont_use=("SDF*", "DLL*", "DHL*", "DFFL*", "DFFASR*", "DFFHQNx[23]*", "DFFHQx4*", "ICGx[!1]*", "ICGx1p*",
               "CKINV*", "HB?x*", "FAx1*", "HAxp5*", "*x1p*", "*xp*", "BUFx*f_*", "INVx1[13]*", "BUFx1*", "BUFx24*"),
-    clock_ns=1.2,
+    clock_ns=1.0,
     input_slew_ns=0.02,
     output_load_ff=1.0,
     # The files have no wire load. NanGate45's lengths by fan-out, scaled by 0.33 (the square root of the

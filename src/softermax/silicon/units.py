@@ -6,9 +6,10 @@ pipeline; the two-pass baseline gets every row twice.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,6 +163,8 @@ def _unnormed_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: int) -
 
 
 def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: int) -> Job:
+    from softermax.rtl.normalization import Normalization
+
     raw = _rows(scores.raw(spec), copies, rows)
     out = golden.softermax(raw, spec, trace=True)
     trace, width = out.trace, spec.slice_width
@@ -177,7 +180,7 @@ def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: i
         job.send("finished", RESET_CYCLES + row * slices, finished[row : row + 1])
     u = to_bits(_in_time(trace.unnormed), spec.unnormed.bits)
     maxima = _word(_in_time(trace.running_max), spec.max.integer)
-    job.send("slices", RESET_CYCLES + 1, np.concatenate([u, maxima, last], axis=2))
+    job.send("slices", RESET_CYCLES + Normalization.row_latency, np.concatenate([u, maxima, last], axis=2))
     answers = [to_bits(_in_time(_sliced(out.words, width)), spec.output.bits), last]
     if spec.output_mode == "row-scaled":
         from softermax.rtl.words import exponent_bits
@@ -189,21 +192,34 @@ def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: i
 
 
 def baseline_unit(name: str, baseline: str, width: int) -> Unit:
-    """A unit of the FP16 baseline. Both baselines divide in the same way."""
+    """A unit of the FP16 baseline. Both baselines are given the same division: what the online one needs
+    on top, to bring slices to one max, is left out in its favour."""
+
+    design = baseline if name == "unnormed" else "division"
 
     def rtlil() -> str:
-        from softermax.rtl.baseline.normalization import Normalization
-        from softermax.rtl.baseline.unnormed import Unnormed
-        from softermax.rtl.convert import to_rtlil
-
-        made = Unnormed(width) if name == "unnormed" else Normalization(width)
-        return to_rtlil(made, f"baseline_{name}")
+        return _baseline_design(design, width)[1]
 
     def job(scores: Scores, copies: int, rows: int) -> Job:
-        make = _two_pass_job if name == "unnormed" else _division_job
+        if name == "normalization":
+            return _division_job(width, scores, copies, rows)
+        make = _two_pass_job if baseline == "two-pass" else _online_job
         return make(width, scores, copies, rows)
 
-    return Unit(name, baseline if name == "unnormed" else "division", "", width, rtlil, job)
+    return Unit(name, design, "", width, rtlil, job)
+
+
+@lru_cache(maxsize=4)
+def _baseline_design(design: str, width: int) -> tuple[Any, str]:
+    """The component, for its latencies, and its RTLIL."""
+    from softermax.rtl.baseline.normalization import Normalization
+    from softermax.rtl.baseline.online import OnlineUnnormed
+    from softermax.rtl.baseline.unnormed import Unnormed
+    from softermax.rtl.convert import to_rtlil
+
+    kinds: dict[str, Any] = {"two-pass": Unnormed, "online": OnlineUnnormed, "division": Normalization}
+    made = kinds[design](width)
+    return made, to_rtlil(made, f"baseline_{design.replace('-', '_')}")
 
 
 def _half_words(scores: Scores, width: int, copies: int, rows: int) -> tuple[IntArray, IntArray, IntArray]:
@@ -216,12 +232,7 @@ def _half_words(scores: Scores, width: int, copies: int, rows: int) -> tuple[Int
 
 
 def _two_pass_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
-    from softermax.rtl.baseline.unnormed import Unnormed
-
-    with warnings.catch_warnings():
-        # Only its latencies are wanted here; Amaranth warns of designs that are made and not used.
-        warnings.simplefilter("ignore")
-        unit = Unnormed(width)
+    unit = _baseline_design("two-pass", width)[0]
     x, e, total = _half_words(scores, width, copies, rows)
     lanes = _sliced(x, width)
     slices = lanes.shape[2]
@@ -240,6 +251,27 @@ def _two_pass_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
     all_last = np.tile(last, (rows, 1, 1))
     job.receive("unnormed", np.concatenate([to_bits(_in_time(_sliced(e, width)), 16), all_last], axis=2))
     job.receive("sums", _word(np.moveaxis(total, 0, 1), 16))
+    return job
+
+
+def _online_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
+    from softermax.rtl.baseline import model
+
+    unit = _baseline_design("online", width)[0]
+    x = _rows(scores.half, copies, rows)
+    answer = model.online(x, np.ones(x.shape, dtype=np.bool_), width)
+    lanes = _in_time(_sliced(x, width))
+    slices = lanes.shape[0]
+    first, last = _flags(rows, slices // rows, copies)
+    mask = np.ones((slices, copies, width), dtype=np.uint8)
+    payload = np.concatenate([to_bits(lanes, 16), mask, first, last], axis=2)
+    pace = unit.cycles_per_slice
+    job = Job(RESET_CYCLES + pace * slices + unit.sum_latency + 4 + _DRAIN_CYCLES, copies, x.size)
+    for at in range(slices):
+        job.send("slices", RESET_CYCLES + pace * at, payload[at : at + 1])
+    largest = _word(_in_time(answer.largest), 16)
+    job.receive("unnormed", np.concatenate([to_bits(_in_time(answer.e), 16), largest, last], axis=2))
+    job.receive("sums", _word(np.moveaxis(answer.total, 0, 1), 16))
     return job
 
 

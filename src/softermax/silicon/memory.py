@@ -1,0 +1,113 @@
+"""What memories cost: area, energy of a reading and a writing, leakage. Modelled, not measured.
+
+Everything else in the PE's figures comes from mapped netlists; the memories come from this file alone.
+
+Sources:
+
+- [H14] M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014: 45 nm, energy
+  of a 64-bit access of 8 KB, 32 KB and 1 MB.
+- [J21] N. Jouppi et al., "Ten lessons from three generations shaped Google's TPUv4i", ISCA 2021: the same
+  sizes at 7 nm.
+- [M07] K. Mistry et al., IEDM 2007: 6T cell of 0.346 µm² at 45 nm.
+- [W16] S.-Y. Wu et al., IEDM 2016: 6T cell of 0.027 µm² at 7 nm.
+
+Assumptions, the same for both nodes, varied by `sensitivity`:
+
+- Between published sizes energy follows a power of the capacity; below the smallest and above the
+  largest, its square root (the length of bit and word lines). The square root is also what [H14] gives
+  from 8 to 32 KB.
+- A wide word is spread over banks of up to 64 bits, each with its share of the capacity, all accessed at
+  once. The global buffer is not spread: a word crosses it in pieces of 64 bits.
+- Writing costs as much as reading: neither source tells them apart.
+- Half of a memory's area is cells.
+- A bit leaks 100 pA at the node's voltage. At ten times that, leakage is still the smallest part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+BANK_BITS = 64
+KB = 1024
+
+
+@dataclass(frozen=True)
+class Node:
+    """A technology node's memories."""
+
+    name: str
+    anchors: tuple[tuple[int, float], ...]
+    """Capacity in bytes and picojoules of a 64-bit access, rising."""
+    cell_um2: float
+    voltage: float
+    cell_share: float = 0.5
+    leakage_pa_per_bit: float = 100.0
+    energy_factor: float = 1.0
+    """For `sensitivity`."""
+
+    def access_pj(self, capacity: float) -> float:
+        """64 bits of a memory of ``capacity`` bytes."""
+        if capacity <= 0:
+            raise ValueError(f"capacity {capacity}: allowed is more than 0 bytes")
+        for (low, low_pj), (high, high_pj) in zip(self.anchors, self.anchors[1:], strict=False):
+            if low <= capacity <= high:
+                power = math.log(high_pj / low_pj) / math.log(high / low)
+                return self.energy_factor * low_pj * float((capacity / low) ** power)
+        nearest, pj = self.anchors[0] if capacity < self.anchors[0][0] else self.anchors[-1]
+        return self.energy_factor * pj * math.sqrt(capacity / nearest)
+
+
+NODES: dict[str, Node] = {
+    "45nm": Node("45nm", ((8 * KB, 10.0), (32 * KB, 20.0), (1024 * KB, 100.0)), 0.346, 1.1),
+    "7nm": Node("7nm", ((8 * KB, 7.5), (32 * KB, 8.5), (1024 * KB, 14.0)), 0.027, 0.7),
+}
+NODE_OF_LIBRARY = {"nangate45": "45nm", "asap7": "7nm"}
+
+
+def node_of(library: str) -> Node:
+    """The node of a cell library."""
+    if library not in NODE_OF_LIBRARY:
+        raise ValueError(f"library {library!r}: memories are modelled for {', '.join(NODE_OF_LIBRARY)}")
+    return NODES[NODE_OF_LIBRARY[library]]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory of ``capacity`` bytes in words of ``word_bits``."""
+
+    capacity: int
+    word_bits: int
+    banked: bool = True
+
+    def area_um2(self, node: Node) -> float:
+        return self.capacity * 8 * node.cell_um2 / node.cell_share
+
+    def access_pj(self, node: Node) -> float:
+        """Reading or writing a word."""
+        pieces = self.word_bits / BANK_BITS
+        if not self.banked:
+            return pieces * node.access_pj(self.capacity)
+        banks = math.ceil(pieces)
+        return pieces * node.access_pj(self.capacity / banks)
+
+    def leakage_pj(self, node: Node, nanoseconds: float) -> float:
+        # pA times V times ns are 1e-21 J.
+        return self.capacity * 8 * node.leakage_pa_per_bit * node.voltage * nanoseconds * 1e-9
+
+
+GLOBAL_BUFFER_BANK = 1024 * KB
+"""The global buffer is made of banks of this size; an access goes to one of them."""
+
+
+def sensitivity(node: Node, factors: Iterable[float] = (0.25, 0.5, 2.0, 4.0)) -> dict[str, Node]:
+    """The node with one of its figures changed at a time, by what was changed."""
+    changed: dict[str, Node] = {"as modelled": node}
+    for factor in factors:
+        changed[f"access energy x {factor:g}"] = replace(node, energy_factor=node.energy_factor * factor)
+    for factor in factors:
+        share = min(node.cell_share / factor, 1.0)
+        changed[f"area x {node.cell_share / share:g}"] = replace(node, cell_share=share)
+    changed["leakage x 10"] = replace(node, leakage_pa_per_bit=10 * node.leakage_pa_per_bit)
+    return changed

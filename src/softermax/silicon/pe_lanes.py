@@ -1,0 +1,209 @@
+"""One lane of the PE's own logic at gate level: MACs and requantisation, with operands of a real model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from softermax import golden_attention
+from softermax.files import cache_dir, replacing, write_text
+from softermax.fixedpoint import IntArray
+from softermax.rtl.convert import to_rtlil
+from softermax.rtl.pe.config import ACCUMULATOR_BITS, OPERAND_BITS, PEConfig, Scale
+from softermax.rtl.pe.requantize import Requantize
+from softermax.rtl.pe.requantize_half import RequantizeHalf, half_scores
+from softermax.rtl.pe.vector_mac import VectorMac
+from softermax.rtl.pe.words import SHIFT_BITS
+from softermax.silicon import power
+from softermax.silicon.equivalence import Disagreement
+from softermax.silicon.flow import mapped
+from softermax.silicon.library import Library
+from softermax.silicon.simulation import COPIES, Bits, Simulator, from_bits, to_bits
+from softermax.silicon.synthesis import RECIPE
+from softermax.spec import SoftermaxSpec
+
+METHOD = 1
+"""Raised when anything that changes a figure changes here."""
+LANES = ("mac", "requantize", "requantize_half")
+_STEPS = 96
+"""Cycles that a lane is simulated for."""
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Queries and keys of one head, and the scale of their products."""
+
+    name: str
+    q: NDArray[np.int8]
+    k: NDArray[np.int8]
+    scale: float
+
+    @property
+    def content(self) -> str:
+        words = self.q.tobytes() + self.k.tobytes() + repr(self.scale).encode()
+        return hashlib.sha256(words).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane's figures: picojoules a step, which for MACs is a vector, for requantisation a score."""
+
+    name: str
+    library: str
+    clock_ns: float
+    area_um2: float
+    slack_ns: float
+    pj: float
+    leakage_pj: float
+    words_equal: int
+
+
+def operands() -> tuple[Operands, str]:
+    """A head's operands of the recorded model, made at first use and cached; without them, random ones
+    and the reason why."""
+    saved = cache_dir("silicon", "stimuli") / "operands-1.npz"
+    if not saved.is_file():
+        try:
+            _record(saved)
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            rng = np.random.default_rng(0)
+            q, k = (np.clip(rng.normal(0, 32, (384, 32)), -128, 127).astype(np.int8) for _ in range(2))
+            return Operands("random", q, k, 2.0**-12), f"attention operands cannot be recorded: {error}"
+    with np.load(saved, allow_pickle=False) as data:
+        return Operands("attention", data["q"], data["k"], float(data["scale"])), ""
+
+
+def _record(saved: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
+        made = Path(folder) / "recorded.npz"
+        done = subprocess.run(
+            [sys.executable, "-m", "softermax.integrations.record", str(made), "--rows", "1"],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        if done.returncode != 0 or not made.is_file():
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise ValueError(said[-1] if said else "the recorder wrote nothing")
+        with np.load(made, allow_pickle=False) as data:
+            q, k = data["q"], data["k"]
+            scale = float(data["q_scale"] * data["k_scale"]) / float(np.sqrt(q.shape[1]))
+    with replacing(saved) as partial, partial.open("wb") as stream:
+        np.savez(stream, q=q, k=k, scale=scale, allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Inputs of a lane cycle by cycle, and what its output must be in the cycles behind the first ones."""
+
+    component: Any
+    inputs: Mapping[str, Bits]
+    output: str
+    latency: int
+    expected: IntArray
+    """(cycles, copies)."""
+    bits: int
+    signed: bool
+
+
+def _mac_job(config: PEConfig, data: Operands) -> _Job:
+    """Every copy is a lane: its own key stays while queries pass, chunk after chunk."""
+    size, vector = data.q.shape[1], config.vector_size
+    chunks = config.chunks(size)
+    queries = _STEPS // chunks
+    q, k = (
+        np.pad(some.astype(np.int64), ((0, 0), (0, chunks * vector - size))).reshape(-1, chunks, vector)
+        for some in (data.q[:queries], data.k[:COPIES])
+    )
+    dots = np.einsum("qcv,kcv->cqk", q, k)
+    before = np.cumsum(dots, axis=0) - dots
+    steps = chunks * queries
+    vectors = np.broadcast_to(q.transpose(1, 0, 2)[:, :, None], (chunks, queries, COPIES, vector))
+    weights = np.broadcast_to(k.transpose(1, 0, 2)[:, None], (chunks, queries, COPIES, vector))
+
+    def late(values: IntArray) -> IntArray:
+        """Behind the lane's two registers."""
+        return _delayed(values.reshape(steps, COPIES), 2)
+
+    first = np.repeat(np.arange(chunks) == 0, queries)[:, None] & np.ones((1, COPIES), dtype=np.bool_)
+    inputs = {
+        "vector": to_bits(vectors.reshape(steps, COPIES, vector), OPERAND_BITS),
+        "weights": to_bits(weights.reshape(steps, COPIES, vector), OPERAND_BITS),
+        "enable": np.ones((steps, COPIES, 2), dtype=np.uint8),
+        "first": late(first.astype(np.int64))[:, :, None].astype(np.uint8),
+        "collected": to_bits(late(before)[:, :, None], ACCUMULATOR_BITS),
+    }
+    expected = late(before + dots)
+    return _Job(VectorMac(vector), inputs, "accumulated", 2, expected, ACCUMULATOR_BITS, True)
+
+
+def _requantize_job(config: PEConfig, data: Operands, half: bool) -> _Job:
+    """Every copy is a lane; a score a cycle."""
+    spec = SoftermaxSpec(slice_width=config.lanes)
+    factor = config.nearest(data.scale * spec.input_scale)
+    scale: Scale = config.split(factor)
+    scores = data.q[:_STEPS].astype(np.int64) @ data.k[:COPIES].T.astype(np.int64)
+    constant = np.ones((len(scores), COPIES, 1), dtype=np.int64)
+    inputs = {
+        "acc": to_bits(scores[:, :, None], ACCUMULATOR_BITS),
+        "mantissa": to_bits(constant * scale.mantissa, config.scale_bits),
+        "shift": to_bits(constant * scale.shift, SHIFT_BITS),
+        "enable": np.ones((len(scores), COPIES, 3 if half else 2), dtype=np.uint8),
+    }
+    if half:
+        words = half_scores(scores, factor)
+        return _Job(RequantizeHalf(config), inputs, "x", 3, _delayed(words, 3), 16, False)
+    words = golden_attention.requantize(scores, factor / spec.input_scale, spec)
+    return _Job(Requantize(config, spec), inputs, "x", 2, _delayed(words, 2), spec.input.bits, True)
+
+
+def _delayed(values: IntArray, cycles: int) -> IntArray:
+    return np.concatenate([np.repeat(values[:1], cycles, axis=0), values[:-cycles]])
+
+
+def measure(name: str, config: PEConfig, library: Library, clock_ns: float, data: Operands) -> Lane:
+    """A lane's netlist, held against the software's integers, and its energy with glitches."""
+    if name not in LANES:
+        raise ValueError(f"lane {name!r}: allowed is {', '.join(LANES)}")
+    job = _mac_job(config, data) if name == "mac" else _requantize_job(config, data, name.endswith("half"))
+    rtlil = to_rtlil(job.component, name)
+    parts = [METHOD, RECIPE, rtlil, library.content, clock_ns, _STEPS, data.content]
+    key = hashlib.sha256("\0".join(str(part) for part in parts).encode()).hexdigest()[:24]
+    saved = cache_dir("silicon", "lanes") / f"{key}.json"
+    if saved.is_file():
+        return Lane(**json.loads(saved.read_text(encoding="utf-8")))
+    netlist, timing = mapped(rtlil, library, clock_ns)
+    # A lane that misses the clock is simulated at the period that it does meet.
+    period = clock_ns if timing.meets else clock_ns - timing.slack_ns
+    activity = Simulator(netlist, timing).run(job.inputs, period, job.latency)
+    got = from_bits(activity.outputs[job.output], job.bits, job.signed)[job.latency :, :, 0]
+    wrong = int((got != job.expected[job.latency :]).sum())
+    if wrong:
+        raise Disagreement(
+            f"{name} in {library.name}: {wrong} of {got.size} words differ from the software's"
+        )
+    spent = power.measure(activity, timing)
+    steps = activity.cycles * activity.copies
+    lane = Lane(
+        name,
+        library.name,
+        clock_ns,
+        netlist.area,
+        timing.slack_ns,
+        spent.total / steps * 1e-3,
+        float(spent.leakage.sum()) / steps * 1e-3,
+        got.size,
+    )
+    write_text(saved, json.dumps(asdict(lane)))
+    return lane
