@@ -187,6 +187,11 @@ def test_listens_elsewhere_when_told_to() -> None:
         assert not server.answers_to("attacker.example")
 
 
+def test_port_in_use(explorer: Explorer) -> None:
+    with pytest.raises(OSError, match=f"cannot listen on port {explorer.server_port}.*--port 0"):
+        Explorer(port=explorer.server_port)
+
+
 def test_port_out_of_range() -> None:
     with pytest.raises(ValueError, match="port 70000: allowed is 0"):
         Explorer(port=70000)

@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "explore",
         explore,
-        "a local page: type or drag scores, move every width, see each step beside exact softmax",
+        "a local page: drag scores, move widths, see every step",
         ["explore", "explore --open", "explore --spec row-scaled --scores 2 1 x 3.5"],
     )
     command.add_argument("--spec", default="paper", help=f"what the page opens with: {_SPEC}")
@@ -35,7 +35,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "export",
         export,
-        "a fine-tuned, quantised model as ONNX with standard operators, compared in onnxruntime",
+        "a fine-tuned, quantised model as ONNX",
         [
             "export out/finetune/model model.onnx",
             "export out/finetune/model model.onnx --spec row-scaled+fold",

@@ -61,7 +61,12 @@ class Explorer(ThreadingHTTPServer):
         self.any_address = allow_remote
         if ":" in host:
             self.address_family = socket.AF_INET6
-        super().__init__((host, port), _Handler)
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise OSError(
+                f"cannot listen on port {port} of {host}: {error}; --port 0 takes a free one"
+            ) from None
         compute({"scores": [0]})  # makes the tables of the first page
 
     @property
