@@ -43,6 +43,8 @@ class Reduction(wiring.Component):
                 **{f"{name}_summed": Out(field) for name, field in row_id(rows).items()},
             }
         )
+        largest = lanes * ((1 << unnormed_bits(spec)) - 1) >> (spec.unnormed.fraction - spec.powsum.fraction)
+        self.slice_powsum = Signal(unsigned((largest + 1).bit_length()), reset_less=True)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -72,13 +74,12 @@ class Reduction(wiring.Component):
 
         # Stage 4.
         slice_sum = Signal(unsigned(bits))
-        slice_powsum = Signal(unsigned(bits - dropped + 1), reset_less=True)
         shift_5 = Signal(shift_shape, reset_less=True)
         nothing_left_5 = Signal(reset_less=True)
         m.d.comb += slice_sum.eq(sum(carry_save(m, partial, bits, "slice")))
         with m.If(self.enable_5):
             m.d.sync += [
-                slice_powsum.eq(shift_right(slice_sum, dropped, rounding)),
+                self.slice_powsum.eq(shift_right(slice_sum, dropped, rounding)),
                 shift_5.eq(shift_4),
                 nothing_left_5.eq(nothing_left_4),
             ]
@@ -87,7 +88,7 @@ class Reduction(wiring.Component):
         renormed = Signal(unsigned(powsum_bits))
         m.d.comb += [
             renormed.eq(Mux(nothing_left_5, 0, row_sum.read >> shift_5)),
-            row_sum.write.eq(saturate(renormed + slice_powsum, powsum_bits)),
+            row_sum.write.eq(saturate(renormed + self.slice_powsum, powsum_bits)),
             row_sum.enable.eq(self.enable_sum),
         ]
         if self._rows == 1:

@@ -37,7 +37,7 @@ class SliceBuffer(wiring.Component):
     """
 
     latency = 1
-    """Cycles from a row's PowSum to the finished row at the output; its first slice comes a cycle later."""
+    """Cycles from a row's PowSum to the finished row at the output; its first slice comes two cycles later."""
 
     def __init__(self, spec: SoftermaxSpec, rows: int, depth: int) -> None:
         self.spec = spec
@@ -116,30 +116,37 @@ class SliceBuffer(wiring.Component):
         with m.If(~slices.valid | slices.ready):
             m.d.sync += slices.valid.eq(issue)
 
-        # A note and its PowSum meet: Normalization learns of the row, and its slices are due.
+        # A note and its PowSum meet: Normalization learns of the row ahead of its slices, which are due.
         m.submodules.rows_out = rows_out = fifo.SyncFIFO(width=self.finished.p.shape().size, depth=4)
+        m.submodules.due = due = fifo.SyncFIFO(width=note.size, depth=4)
         row = Signal(self.finished.p.shape())
-        start = Signal()
+        met = Signal()
+        begin = Signal()
+        next_row = note(due.r_data)
         m.d.comb += [
-            sums.ready.eq(notes.r_rdy & rows_out.w_rdy & (~reading | (issue & issue_last))),
-            start.eq(sums.valid & sums.ready),
-            notes.r_en.eq(start),
+            sums.ready.eq(notes.r_rdy & rows_out.w_rdy & due.w_rdy),
+            met.eq(sums.valid & sums.ready),
+            notes.r_en.eq(met),
             row.max.eq(ended.max),
             row.powsum.eq(sums.p.powsum),
             rows_out.w_data.eq(row),
-            rows_out.w_en.eq(start),
+            rows_out.w_en.eq(met),
+            due.w_data.eq(notes.r_data),
+            due.w_en.eq(met),
+            begin.eq(due.r_rdy & (~reading | (issue & issue_last))),
+            due.r_en.eq(begin),
             self.finished.p.eq(rows_out.r_data),
             self.finished.valid.eq(rows_out.r_rdy),
             rows_out.r_en.eq(self.finished.ready),
         ]
         if self.rows > 1:
             m.d.comb += row.row.eq(ended.row)
-        with m.If(start):
-            m.d.sync += end.eq(ended.end)
+        with m.If(begin):
+            m.d.sync += end.eq(next_row.end)
             if self.rows > 1:
-                m.d.sync += row_out.eq(ended.row)
-        with m.If(start | (issue & issue_last)):
-            m.d.sync += reading.eq(start)
+                m.d.sync += row_out.eq(next_row.row)
+        with m.If(begin | (issue & issue_last)):
+            m.d.sync += reading.eq(begin)
         return m
 
     def _address(self, position: Signal, row: Any) -> Any:
