@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,7 @@ def of_port(netlist: Netlist, library: Library, net: str, edge: str, groups: Gro
     total = 0.0
     for index in range(netlist.cells):
         for pin, number in netlist.pins[index].items():
-            group = next(
-                p for p in cell_of(groups, netlist.types[index]).all("pin") if p.arguments[0] == pin
-            )
+            group = next(p for p in cell_of(groups, netlist.types[index]).all("pin") if p.arguments[0] == pin)
             if netlist.net_names[number] == net and group.attributes["direction"] == "input":
                 total += float(group.attributes[f"{edge}_capacitance"])
     return total + (library.description.output_load_ff if net in netlist.outputs else 0.0)
@@ -229,7 +227,7 @@ def check_states(
 
     internal = static = 0.0
     outcomes = []
-    for before, after in zip(walk[:-1], walk[1:], strict=True):
+    for before, after in pairwise(walk):
         state = {p: int(after) >> i & 1 for i, p in enumerate(cell.inputs)}
         values = [cell.functions[output] >> int(s) & 1 for s in (before, after)]
         state[output] = values[1]

@@ -85,7 +85,7 @@ def test_a_clock_made_of_logic_is_refused(nangate45: Library) -> None:
 
 
 def test_broken_rtlil_gives_yosys_own_words(nangate45: Library) -> None:
-    with pytest.raises(ValueError, match="synthesis of broken failed: .*ERROR"):
+    with pytest.raises(ValueError, match=r"synthesis of broken failed: .*ERROR"):
         synthesise("attribute \\top 1\nmodule \\broken\n  nonsense\nend\n", nangate45, 1.0)
     with pytest.raises(ValueError, match="clock period -1"):
         synthesise("", nangate45, -1.0)

@@ -19,9 +19,7 @@ from softermax.silicon.timing import analyse, require_possible
 CLOCK_NS = 0.5
 
 
-def opensta(
-    folder: Path, library: Library, netlist_text: str, clock_port: str, wire: str = ""
-) -> tuple[float, list[float]]:
+def opensta(folder: Path, library: Library, netlist_text: str, clock_port: str) -> tuple[float, list[float]]:
     """Worst slack, and the arrival at each stage of the worst path, in ns."""
     scale = 1.0 if library.name == "nangate45" else 1000.0  # OpenSTA speaks the library's own unit
     d = library.description
@@ -29,7 +27,7 @@ def opensta(
     (folder / "run.tcl").write_text(
         "\n".join(
             [
-                f"read_liberty {library.liberty if not wire else wire_liberty(folder)}",
+                f"read_liberty {library.liberty}",
                 "read_verilog netlist.v",
                 "link_design netlist",
                 f"create_clock -name clock -period {CLOCK_NS * scale} {clock_port}",
@@ -38,7 +36,6 @@ def opensta(
                 "set_input_delay 0 -clock clock [all_inputs]",
                 "set_output_delay 0 -clock clock [all_outputs]",
                 f"set_load {d.output_load_ff} [all_outputs]",
-                *([f"set_wire_load_model -name {wire}"] if wire else []),
                 "report_checks -digits 6",
                 "exit",
             ]
@@ -52,12 +49,6 @@ def opensta(
     path = done.stdout.split("Path Type")[1].split("data arrival")[0]
     stages = re.findall(r"[\d.]+\s+([\d.]+) [v^] u\d+/\w+ \(", path)
     return float(slack.group(1)) / scale, [float(a) / scale for a in stages]
-
-
-def wire_liberty(folder: Path) -> Path:
-    from softermax.silicon import pdk
-
-    return pdk._nangate_file()
 
 
 @pytest.mark.skipif(shutil.which("sta") is None, reason="OpenSTA is not installed")

@@ -44,6 +44,11 @@ def register(commands: Commands) -> None:
     command.add_argument("--preset", nargs="+", help="presets (default: all that hardware can be made of)")
     command.add_argument("--markdown", action="store_true", help="print Markdown")
     command.add_argument("--plot", metavar="FOLDER", help="draw area and energy by sub-unit into a folder")
+    command.add_argument(
+        "--sensitivity",
+        action="store_true",
+        help="the ratios under other clocks, wire loads, scores, baselines",
+    )
     command.add_argument("--workers", type=int, help="parallel processes (default: one a core)")
 
 
@@ -56,6 +61,8 @@ def silicon(args: argparse.Namespace) -> int:
     if args.workers is not None and args.workers < 1:
         raise ValueError(f"--workers {args.workers}: allowed is 1 or more")
     baselines = args.baseline or list(BASELINES)
+    if args.sensitivity:
+        return _sensitivity(args, baselines)
     orders = orders_of(args.library, args.width, args.clock, args.pdk_root, baselines, args.preset)
     with progress("silicon", len(orders), args.quiet) as step:
         table = build(orders, baselines, args.workers, step)
@@ -69,6 +76,32 @@ def silicon(args: argparse.Namespace) -> int:
         print_json(table.to_json())
     else:
         _print(table, args.markdown)
+    return 0
+
+
+def _sensitivity(args: argparse.Namespace, baselines: list[str]) -> int:
+    import dataclasses
+
+    from softermax.silicon import pdk
+    from softermax.silicon.sensitivity import vary
+    from softermax.silicon.table import stimuli
+
+    scores, note = stimuli()
+    rows: list[dict[str, object]] = []
+    for name in args.library:
+        library = pdk.load(name, args.pdk_root)
+        for width in args.width:
+            found = vary(library, width, scores, baselines=baselines)
+            rows += [{"library": name, "width": width} | dataclasses.asdict(row) for row in found]
+    if args.json:
+        print_json(rows)
+        return 0
+    if args.markdown:
+        print(markdown_table(rows))
+    else:
+        print_table(rows)
+    if note:
+        print(f"Gaussian scores only: {note}")
     return 0
 
 

@@ -68,14 +68,12 @@ class Result:
         return next(e.pj_per_element for e in self.energy if e.stimulus == stimulus and e.mode == mode)
 
 
-def mapped(
-    rtlil: str, library: Library, clock_ns: float, wire: WireLoad | None = None
-) -> tuple[Netlist, Timing]:
+def mapped(rtlil: str, library: Library, clock_ns: float) -> tuple[Netlist, Timing]:
     """The netlist of the least effort that meets the clock; where none does, of the fastest."""
     best: tuple[Netlist, Timing] | None = None
     for effort in EFFORTS:
         netlist = synthesise(rtlil, library, clock_ns, effort * clock_ns)
-        timing = analyse(netlist, clock_ns, wire)
+        timing = analyse(netlist, clock_ns)
         if best is None or timing.slack_ns > best[1].slack_ns:
             best = netlist, timing
         if timing.meets:
@@ -113,7 +111,10 @@ def measure(
         values = json.loads(saved.read_text(encoding="utf-8"))
         values["energy"] = [EnergyResult(**entry) for entry in values["energy"]]
         return Result(**values)
-    netlist, timing = mapped(rtlil, library, clock_ns, wire)
+    netlist, timing = mapped(rtlil, library, clock_ns)
+    if wire != library.wire:
+        # The same netlist with other wires, not one that was mapped for them.
+        timing = analyse(netlist, clock_ns, wire)
     simulator = Simulator(netlist, timing)
     energy: list[EnergyResult] = []
     words = 0

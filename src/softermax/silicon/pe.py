@@ -78,6 +78,12 @@ def preset_of(scheme: str, width: int) -> str:
     return {"fixed": "paper-32" if width == 32 else "paper"}.get(scheme, "row-scaled")
 
 
+def netlists(baselines: Sequence[str] = BASELINES) -> int:
+    """How many netlists `measure` reports of, one call of ``progress`` each."""
+    presets = {preset_of(scheme, 32) for scheme in SCHEMES}
+    return len(pe_lanes.LANES) + 2 * len(presets) + len(baselines) + 1
+
+
 def measure(
     library_name: str,
     width: int,

@@ -1,0 +1,193 @@
+"""The flow and the table: small units for real, the table's rules on made-up figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_designs import pdk_root
+
+from softermax.cli import main
+from softermax.silicon import flow, stimuli, table, units
+from softermax.silicon.equivalence import Disagreement, require_equal
+from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result
+from softermax.silicon.library import Library
+from softermax.silicon.simulation import Simulator
+from softermax.silicon.stimuli import gaussian
+from softermax.silicon.synthesis import synthesise
+from softermax.silicon.table import Order, build, orders_of
+from softermax.silicon.units import RESET_CYCLES, baseline_unit, softermax_unit
+
+SCHEMA = [
+    "unit", "width", "library", "preset", "baseline", "clock_ns", "slack_ns", "baseline_slack_ns", "area_um2",
+    "area_ratio", "energy_pj_per_element", "energy_ratio", "energy_ratio_zero_delay",
+]  # fmt: skip
+
+
+def test_a_small_unit_from_rtl_to_energy(nangate45: Library) -> None:
+    """Two lanes: the netlist equals the golden model in both modes, and all figures add up."""
+    result = flow.measure(
+        softermax_unit("unnormed", "paper", 2), nangate45, 2.0, [gaussian(8, 32)], copies=4, rows=2
+    )
+    assert result.meets
+    assert sum(result.area_by_unit.values()) == pytest.approx(result.area_um2)
+    assert {"int_max", "power_of_two", "reduction"} <= set(result.area_by_unit)
+    for energy in result.energy:
+        assert sum(energy.by_unit.values()) == pytest.approx(energy.pj_per_element)
+        assert energy.internal + energy.switching + energy.leakage == pytest.approx(energy.pj_per_element)
+    assert result.pj("gaussian", GLITCHES) > result.pj("gaussian", ZERO_DELAY) > 0
+    assert result.words_equal == 2 * 4 * (2 * 16 + 2)  # both modes: slices and sums of every row
+
+
+def test_a_second_measurement_is_read_from_the_cache(
+    nangate45: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once() -> Result:
+        unit = softermax_unit("unnormed", "paper", 2)
+        return flow.measure(unit, nangate45, 2.0, [gaussian(8, 32)], copies=4, rows=2)
+
+    first = once()
+    monkeypatch.setattr(flow, "mapped", lambda *a: pytest.fail("measured again"))
+    assert once() == first
+
+
+@pytest.mark.parametrize("preset", ["paper", "row-scaled"])
+def test_a_netlist_that_disagrees_has_no_energy(nangate45: Library, preset: str) -> None:
+    """One gate of the netlist is exchanged for another of the same pins."""
+    unit = softermax_unit("normalization", preset, 1)
+    netlist = synthesise(unit.rtlil(), nangate45, 2.0)
+    job = unit.job(gaussian(64, 16), 64, 1)
+    assert require_equal(job, Simulator(netlist).run(job.inputs), "unit") == 64 * 16
+    swaps = {"NAND2_X1": "NOR2_X1", "XOR2_X1": "AND2_X1"}
+    index = next(
+        i for i, kind in enumerate(netlist.types) if kind == "NAND2_X1" and netlist.units[i] != "clock gates"
+    )
+    netlist.types[index] = swaps[netlist.types[index]]
+    with pytest.raises(
+        Disagreement,
+        match=r"differ from the golden model|was not taken|made \d+ transfers|depend on the data",
+    ):
+        require_equal(job, Simulator(netlist).run(job.inputs), "unit")
+
+
+def test_jobs_of_both_designs_are_the_same_scores() -> None:
+    scores = gaussian(4, 32)
+    ours = softermax_unit("unnormed", "paper", 16).job(scores, 4, 1)
+    theirs = baseline_unit("unnormed", "two-pass", 16).job(scores, 4, 1)
+    assert ours.elements == theirs.elements == 4 * 32
+    first, second = (theirs.inputs[f"{p}_pass__valid"].sum() for p in ("first", "second"))
+    assert first == second == ours.inputs["slices__valid"].sum() == 4 * 2
+    assert theirs.cycles > ours.cycles > RESET_CYCLES
+    assert stimuli.Scores("x", scores.values).take(2).values.shape == (2, 32)
+
+
+def test_recorded_scores_come_from_another_process_and_may_be_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path))
+    monkeypatch.setattr(stimuli.sys, "executable", "/bin/false")
+    scores, reason = stimuli.recorded()
+    assert scores is None
+    assert "cannot be recorded" in reason
+    found, note = table.stimuli()
+    assert [s.name for s in found] == ["gaussian"]
+    assert note == reason
+
+
+def made_up(order: Order, slack: float = 0.1) -> Result:
+    ours = order.design == "softermax"
+    energy = [
+        EnergyResult(
+            s, mode, (1.0 if ours else 8.0) * (2 if mode == GLITCHES else 1), {"top": 1.0}, 1.0, 0.0, 0.0
+        )
+        for s in ("gaussian",)
+        for mode in (ZERO_DELAY, GLITCHES)
+    ]
+    area = 10.0 if ours else 100.0
+    return Result(order.unit, order.design, order.preset, order.width, order.library, 1.0, "none", area, {"top": area},
+                  {"INV_X1": 1}, slack, [], 1, energy)  # fmt: skip
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "stimuli", lambda: ([gaussian(2)], "no model"))
+    monkeypatch.setattr(table, "_run", lambda orders, *rest: {o: made_up(o) for o in orders})
+
+
+@pytest.mark.usefixtures("figures")
+def test_the_table_has_every_unit_preset_width_and_baseline(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["silicon", "--width", "16", "32", "--json", "--quiet", "--plot", str(tmp_path)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert all(list(row) == SCHEMA for row in rows)
+    seen = {(r["unit"], r["width"], r["preset"], r["baseline"]) for r in rows}
+    assert len(seen) == len(rows) == 2 * 2 * 3 * 2
+    assert ("normalization", 32, "paper-32", "online") in seen
+    assert all(
+        (r["area_ratio"], r["energy_ratio"], r["energy_pj_per_element"]) == (0.1, 0.125, 2.0) for r in rows
+    )
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "silicon-nangate45-16.png",
+        "silicon-nangate45-32.png",
+    ]
+    assert main(["silicon", "--markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "| paper_area_ratio |" in text
+    assert "Gaussian scores only: no model" in text
+
+
+def test_a_design_that_misses_its_clock_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(table, "stimuli", lambda: ([gaussian(2)], ""))
+    miss = {"two-pass": -0.2}
+    monkeypatch.setattr(
+        table, "_run", lambda orders, *rest: {o: made_up(o, miss.get(o.design, 0.1)) for o in orders}
+    )
+    assert main(["silicon", "--baseline", "two-pass"]) == 0
+    text = capsys.readouterr().out
+    assert "unnormed paper against two-pass, 16 wide, nangate45: a design misses 1.0 ns" in text
+    monkeypatch.setattr(table, "_run", lambda orders, *rest: {o: made_up(o, -0.5) for o in orders})
+    with pytest.raises(ValueError, match=r"no design meets it in nangate45; the fastest needs 1\.500 ns"):
+        build(orders_of())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--clock", "0.01"], "no design can meet it"),
+        (["--clock", "-1"], "allowed is more than 0"),
+        (["--preset", "paper-64"], "preset 'paper-64'"),
+        (["--library", "sky130"], "allowed is nangate45, asap7"),
+        (["--workers", "0"], "allowed is 1 or more"),
+    ],
+)
+def test_bad_input_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["silicon", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [16, 32])
+def test_the_units_beat_the_baseline_as_claimed(library: Library, width: int) -> None:
+    """The claim itself: both libraries, both widths, equal clock met by both, against two passes."""
+    root = None if library.name == "nangate45" else pdk_root()
+    preset = units.presets_of(width)[0]
+    orders = orders_of([library.name], [width], None, root, ["two-pass"], [preset, "row-scaled"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = {(r.unit, r.preset): r for r in build(orders, ["two-pass"]).rows}
+    assert all(row.meets for row in rows.values())
+    unnormed, normalization = rows["unnormed", preset], rows["normalization", preset]
+    assert unnormed.area_ratio <= 0.20
+    assert unnormed.energy_ratio <= 0.13
+    assert normalization.area_ratio <= 0.65
+    assert normalization.energy_ratio <= 0.39
+    assert rows["normalization", "row-scaled"].area_um2 < normalization.area_um2
+    assert dataclasses.asdict(unnormed)["unit"] == "unnormed"
+    assert np.isfinite([row.energy_pj_per_element for row in rows.values()]).all()
