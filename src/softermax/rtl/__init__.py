@@ -10,6 +10,10 @@ unnormed_softmax    ``UnnormedSoftmax(spec, rows=1)``                     ``slic
                                                                           ``sums`` out
 normalization       ``Normalization(spec, lanes, rows=1)``                ``finished``, ``slices`` in;
                                                                           ``probabilities`` out
+slice_buffer        ``SliceBuffer(spec, rows, depth)``                    ``unnormed``, ``sums`` in;
+                                                                          ``finished``, ``slices`` out
+softermax_top       ``Softermax(spec, rows=2, depth=32)``                 ``slices`` in; ``probabilities`` out
+deferred            ``DeferredTail(spec, columns)``                       ``slices`` in; ``outputs`` out
 ==================  ====================================================  ==========================
 
 All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in `words`:

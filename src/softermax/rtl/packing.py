@@ -54,8 +54,8 @@ def unpack(layout: data.StructLayout, words: Words) -> dict[str, IntArray]:
         for offset, width, signed in _leaves(field):
             chunk, shift = divmod(offset, CHUNK)
             bits = wide[:, chunk] >> np.uint64(shift)
-            if shift + width > CHUNK:
-                bits |= wide[:, chunk + 1] << np.uint64(CHUNK - shift)
+            for further in range(1, -(-(shift + width) // CHUNK)):
+                bits |= wide[:, chunk + further] << np.uint64(CHUNK * further - shift)
             value = (bits & np.uint64((1 << width) - 1)).astype(np.int64)
             columns.append(value - ((value >> (width - 1)) << width) if signed else value)
         out[name] = np.stack(columns, axis=1) if isinstance(field.shape, data.ArrayLayout) else columns[0]
@@ -63,13 +63,9 @@ def unpack(layout: data.StructLayout, words: Words) -> dict[str, IntArray]:
 
 
 def _leaves(field: data.Field) -> Iterator[tuple[int, int, bool]]:
-    """Offset, width and sign of a field's words."""
+    """Offset, width and sign of a field's words; arrays of arrays are taken as one."""
     if isinstance(field.shape, data.ArrayLayout):
         for _, element in field.shape:
-            yield (
-                field.offset + element.offset,
-                element.width,
-                bool(Shape.cast(element.shape).signed),
-            )
+            yield from _leaves(data.Field(element.shape, field.offset + element.offset))
     else:
         yield field.offset, field.width, bool(Shape.cast(field.shape).signed)

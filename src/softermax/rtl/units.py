@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypeAlias, get_args
 
+from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.words import check_buildable
-from softermax.spec import SoftermaxSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
 
-UnitName: TypeAlias = Literal["top", "unnormed-softmax", "normalization"]
+UnitName: TypeAlias = Literal["top", "unnormed-softmax", "normalization", "deferred"]
 UNITS: tuple[str, ...] = get_args(UnitName)
-_TAKES = {"top": {"rows", "depth"}, "unnormed-softmax": {"rows"}, "normalization": {"rows", "lanes"}}
+_TAKES = {
+    "top": {"rows", "depth"},
+    "unnormed-softmax": {"rows"},
+    "normalization": {"rows", "lanes"},
+    "deferred": {"columns", "accumulator_bits"},
+}
 
 
 def create(spec: SoftermaxSpec, unit: UnitName = "top", **parameters: int) -> Any:
     """A unit of a spec, as a component.
 
     ``top`` takes ``rows`` (open at a time) and ``depth`` (slices a row may have), ``unnormed-softmax``
-    takes ``rows``, ``normalization`` takes ``lanes`` (the slice width unless given) and ``rows``.
+    takes ``rows``, ``normalization`` takes ``lanes`` (the slice width unless given) and ``rows``,
+    ``deferred`` (the attention tail of A8) takes ``columns`` of V, 64 unless given, and ``accumulator_bits``.
     """
     if unit not in UNITS:
         raise ValueError(f"unit = {unit!r}: allowed is {', '.join(UNITS)}")
@@ -33,4 +40,6 @@ def create(spec: SoftermaxSpec, unit: UnitName = "top", **parameters: int) -> An
         return Softermax(spec, **parameters)
     if unit == "unnormed-softmax":
         return UnnormedSoftmax(spec, **parameters)
+    if unit == "deferred":
+        return DeferredTail(DeferredSpec(scores=spec), **{"columns": 64, **parameters})
     return Normalization(spec, **{"lanes": lanes, **parameters})
