@@ -42,7 +42,7 @@ def vary(
     found: list[Variation] = []
     for unit in ("unnormed", "normalization"):
         ours = softermax_unit(unit, presets_of(width)[0], width)
-        for baseline in baselines if unit == "unnormed" else baselines[:1]:
+        for baseline in baselines:
             theirs = baseline_unit(unit, baseline, width)
             # The other baseline differs in kind, not in how it answers to clock and wires.
             for period, wire in cases if baseline == baselines[0] else cases[:1]:
@@ -53,8 +53,7 @@ def vary(
                     ]
                     met = a.meets and b.meets
                     area = a.area_um2 / b.area_um2
-                    name = baseline if unit == "unnormed" else "division"
-                    found.append(Variation(unit, name, period, wire.name, kind.name, met, area, *ratios))
+                    found.append(Variation(unit, baseline, period, wire.name, kind.name, met, area, *ratios))
     return found
 
 

@@ -107,7 +107,7 @@ def orders_of(
         for width in widths:
             common = (width, library, pdk_root, clock_ns)
             for unit in UNITS:
-                orders += [Order(unit, baseline, "", *common) for baseline in _needed(unit, baselines)]
+                orders += [Order(unit, baseline, "", *common) for baseline in baselines]
                 for preset in presets_of(width):
                     if presets is None or preset in presets:
                         orders.append(Order(unit, "softermax", preset, *common))
@@ -140,13 +140,8 @@ def build(
     return Table(rows, list(found.values()), scores[0].name, COLUMNS, note)
 
 
-def _needed(unit: str, baselines: Sequence[str]) -> Sequence[str]:
-    return baselines if unit == "unnormed" else ["division"]
-
-
 def _baseline_of(order: Order, baseline: str) -> Order:
-    design = baseline if order.unit == "unnormed" else "division"
-    return Order(order.unit, design, "", order.width, order.library, order.pdk_root, order.clock_ns)
+    return Order(order.unit, baseline, "", order.width, order.library, order.pdk_root, order.clock_ns)
 
 
 def _run(

@@ -191,20 +191,30 @@ def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: i
     return job
 
 
-def baseline_unit(name: str, baseline: str, width: int) -> Unit:
-    """A unit of the FP16 baseline. Both baselines are given the same division: what the online one needs
-    on top, to bring slices to one max, is left out in its favour."""
+DESIGNS = {
+    ("unnormed", "two-pass"): "two-pass",
+    ("unnormed", "online"): "online",
+    ("normalization", "two-pass"): "division",
+    ("normalization", "online"): "factor",
+}
+"""What the baselines' units are called: the online one finds a factor a slice and multiplies in the lanes."""
 
-    design = baseline if name == "unnormed" else "division"
+
+def baseline_unit(name: str, baseline: str, width: int) -> Unit:
+    """A unit of an FP16 baseline."""
+    design = DESIGNS[name, baseline]
+    jobs = {
+        "two-pass": _two_pass_job,
+        "online": _online_job,
+        "division": _division_job,
+        "factor": _factor_job,
+    }
 
     def rtlil() -> str:
         return _baseline_design(design, width)[1]
 
     def job(scores: Scores, copies: int, rows: int) -> Job:
-        if name == "normalization":
-            return _division_job(width, scores, copies, rows)
-        make = _two_pass_job if baseline == "two-pass" else _online_job
-        return make(width, scores, copies, rows)
+        return jobs[design](width, scores, copies, rows)
 
     return Unit(name, design, "", width, rtlil, job)
 
@@ -214,10 +224,16 @@ def _baseline_design(design: str, width: int) -> tuple[Any, str]:
     """The component, for its latencies, and its RTLIL."""
     from softermax.rtl.baseline.normalization import Normalization
     from softermax.rtl.baseline.online import OnlineUnnormed
+    from softermax.rtl.baseline.online_normalization import OnlineNormalization
     from softermax.rtl.baseline.unnormed import Unnormed
     from softermax.rtl.convert import to_rtlil
 
-    kinds: dict[str, Any] = {"two-pass": Unnormed, "online": OnlineUnnormed, "division": Normalization}
+    kinds: dict[str, Any] = {
+        "two-pass": Unnormed,
+        "online": OnlineUnnormed,
+        "division": Normalization,
+        "factor": OnlineNormalization,
+    }
     made = kinds[design](width)
     return made, to_rtlil(made, f"baseline_{design.replace('-', '_')}")
 
@@ -289,5 +305,26 @@ def _division_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
     job.send("unnormed", RESET_CYCLES, np.concatenate([to_bits(_in_time(lanes), 16), last], axis=2))
     sums = np.repeat(_word(np.moveaxis(total, 0, 1), 16), slices, axis=0)
     job.send("sums", RESET_CYCLES, sums, held=True)
+    job.receive("probabilities", np.concatenate([to_bits(_in_time(_sliced(y, width)), 16), last], axis=2))
+    return job
+
+
+def _factor_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
+    from softermax.rtl.baseline import model
+
+    unit = _baseline_design("factor", width)[0]
+    x = _rows(scores.half, copies, rows)
+    row = model.online(x, np.ones(x.shape, dtype=np.bool_), width)
+    y = model.online_softmax(x, np.ones(x.shape, dtype=np.bool_), width)
+    count = row.e.shape[2] * rows
+    _, last = _flags(rows, row.e.shape[2], copies)
+    cycles = RESET_CYCLES + count + unit.ahead + unit.latency + 2 + _DRAIN_CYCLES
+    job = Job(cycles, copies, x.size)
+    job.send("maxima", RESET_CYCLES, np.concatenate([_word(_in_time(row.largest), 16), last], axis=2))
+    finished = [_word(np.moveaxis(v, 0, 1), 16) for v in (row.largest[:, :, -1], row.total)]
+    held = np.repeat(np.concatenate(finished, axis=2), row.e.shape[2], axis=0)
+    job.send("rows", RESET_CYCLES, held, held=True)
+    unnormed = np.concatenate([to_bits(_in_time(row.e), 16), last], axis=2)
+    job.send("unnormed", RESET_CYCLES + unit.ahead, unnormed)
     job.receive("probabilities", np.concatenate([to_bits(_in_time(_sliced(y, width)), 16), last], axis=2))
     return job
