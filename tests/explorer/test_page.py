@@ -393,8 +393,7 @@ def test_a_whole_row_has_no_verilog(page: Page) -> None:
     assert "slice_width" in page.text("status") or "not installed" in page.text("status")
 
 
-@pytest.mark.parametrize("width", [360, 1300])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1300, "light")])
 def test_fits_a_phone_and_both_schemes(page: Page, width: int, scheme: str) -> None:
     browser = page.browser
     browser.execute_cdp_cmd(

@@ -126,9 +126,27 @@ def test_the_operator_in_the_model_is_bit_exact(model: Any, tmp_path: Path) -> N
         assert (probabilities == spec.compute(scores, mask).astype(np.float32)).all()
 
 
+_SMALL = {"vocab_size": 97, "max_position_embeddings": 64}
+_BERT = _SMALL | {
+    "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48
+}  # fmt: skip
+_OTHERS: dict[str, dict[str, Any]] = {
+    "BertForSequenceClassification": _BERT,
+    "RobertaForQuestionAnswering": _BERT,
+    "LlamaForCausalLM": _BERT | {"num_key_value_heads": 2},
+    "DistilBertForSequenceClassification": _SMALL
+    | {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    "GPT2LMHeadModel": {"vocab_size": 97, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4},
+}
+
+
 @pytest.mark.slow
-def test_a_model_that_is_not_quantised(tmp_path: Path) -> None:
-    done = onnx_models.export_model(enable(tiny_bert(), "row-scaled"), tmp_path / "model.onnx")
+@pytest.mark.parametrize("name", _OTHERS)
+def test_other_architectures_not_quantised(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    made = getattr(transformers, name)
+    model = made(made.config_class(**_OTHERS[name])).eval()
+    done = onnx_models.export_model(enable(model, "row-scaled"), tmp_path / "model.onnx")
     assert not done.int8
     assert done.difference < 1e-3
 
