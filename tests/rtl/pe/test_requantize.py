@@ -24,16 +24,14 @@ def simulated(lane: Requantize | RequantizeHalf, scores: np.ndarray, factors: np
     got = []
 
     async def bench(ctx):
-        ctx.set(lane.enable, 1)
+        registers = len(lane.enable)
+        ctx.set(lane.enable, (1 << registers) - 1)
         for score, factor in zip(scores, factors, strict=True):
             scale = WHOLE.split(float(factor))
             ctx.set(lane.acc, int(score))
             ctx.set(lane.mantissa, scale.mantissa)
             ctx.set(lane.shift, scale.shift)
-            if isinstance(lane, RequantizeHalf):
-                ctx.set(lane.enable_2, 1)
-                await ctx.tick()
-            await ctx.tick()
+            await ctx.tick().repeat(registers)
             got.append(ctx.get(lane.x))
 
     simulator = Simulator(lane)

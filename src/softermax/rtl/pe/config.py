@@ -43,7 +43,7 @@ class PEConfig:
     input_bytes: int = 32 * 1024
     weight_bytes: int = 128 * 1024
     collector_bytes: int = 12 * 1024
-    scale_bits: int = 16
+    scale_bits: int = 12
     """Bits of the mantissa of the scale. With 24 any single-precision scale is taken as it is."""
 
     def __post_init__(self) -> None:

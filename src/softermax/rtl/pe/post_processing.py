@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -60,24 +60,26 @@ class PostProcessing(wiring.Component):
         m.submodules.unnormed_softmax = softmax = self.unnormed_softmax
         scores, unnormed, finished, slices = self.scores, self.unnormed, self.finished, softmax.slices
 
-        # Requantisation: a stage of its own in front of the softmax unit.
+        # Requantisation: two registers in front of the softmax unit.
+        m.submodules.marks = marks = fifo.SyncFIFO(width=1, depth=8)
         advance = Signal()
-        (valid,), (enable,) = stages(m, scores.valid, advance, 1, "requantize")
-        m.d.comb += [advance.eq(~slices.valid | slices.ready), scores.ready.eq(advance)]
-        kept = {name: follow(m, getattr(scores.p, name), [enable], name)[0]
+        valids, enables = stages(m, scores.valid, advance, 2, "requantize")
+        valid = valids[-1]
+        m.d.comb += [advance.eq(~valid | (slices.valid & slices.ready)), scores.ready.eq(advance)]
+        kept = {name: follow(m, getattr(scores.p, name), enables, name)[-1]
                 for name in ("mask", "row", "first", "last", "ends_tile", "shift")}  # fmt: skip
+        mantissa = follow(m, scores.p.mantissa, enables[:1], "mantissa")[0]
         for lane in range(self.config.lanes):
             m.submodules[f"requantize_{lane}"] = requantize = Requantize(self.config, self.spec)
             m.d.comb += [
                 requantize.acc.eq(scores.p.acc[lane]),
-                requantize.mantissa.eq(scores.p.mantissa),
-                requantize.enable.eq(enable),
+                requantize.mantissa.eq(mantissa),
+                requantize.enable.eq(Cat(*enables)),
                 requantize.shift.eq(kept["shift"]),
                 slices.p.x[lane].eq(requantize.x),
             ]
 
-        # The softmax unit does not know of tiles: the mark goes round it.
-        m.submodules.marks = marks = fifo.SyncFIFO(width=1, depth=8)
+        # The softmax unit does not know of tiles: their ends' marks go round it.
         m.d.comb += [
             slices.valid.eq(valid & marks.w_rdy),
             *(getattr(slices.p, name).eq(kept[name]) for name in ("mask", "row", "first", "last")),
@@ -136,10 +138,11 @@ class HalfPostProcessing(wiring.Component):
         m = Module()
         scores, out = self.scores, self.halves
         advance = Signal()
-        valids, enables = stages(m, scores.valid, advance, 2, "requantize")
+        valids, enables = stages(m, scores.valid, advance, 3, "requantize")
         kept = {name: follow(m, getattr(scores.p, name), enables, name)[-1]
                 for name in ("mask", "row", "last", "ends_tile")}  # fmt: skip
-        shift = follow(m, scores.p.shift, enables[:1], "shift")[0]
+        mantissa = follow(m, scores.p.mantissa, enables[:1], "mantissa")[0]
+        shift = follow(m, scores.p.shift, enables[:2], "shift")[-1]
         m.d.comb += [
             advance.eq(~out.valid | out.ready),
             scores.ready.eq(advance),
@@ -151,10 +154,9 @@ class HalfPostProcessing(wiring.Component):
             m.submodules[f"requantize_{lane}"] = requantize = RequantizeHalf(self.config)
             m.d.comb += [
                 requantize.acc.eq(scores.p.acc[lane]),
-                requantize.mantissa.eq(scores.p.mantissa),
-                requantize.enable.eq(enables[0]),
+                requantize.mantissa.eq(mantissa),
+                requantize.enable.eq(Cat(*enables)),
                 requantize.shift.eq(shift),
-                requantize.enable_2.eq(enables[1]),
                 out.p.word.x[lane].eq(requantize.x),
             ]
         return m

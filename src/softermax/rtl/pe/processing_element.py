@@ -22,8 +22,9 @@ class ProcessingElement(wiring.Component):
 
     stage 0   schedule: addresses of vector and weights
     stage 1   buffers: vector, and weights when they change       | vector, weights (the ports' registers)
-    stage 2   lanes: dot products; collector: accumulators read   | dot products, accumulators
-    stage 3   lanes: added; back into the collector, or a query's scores out
+    stage 2   lanes: products                                     | products
+    stage 3   lanes: dot products; collector: accumulators read   | dot products, accumulators
+    stage 4   lanes: added; back into the collector, or a query's scores out
 
     All stages wait when the scores are not taken. ``accesses`` has a bit for each port's access in a
     cycle: reading and writing of each of `BUFFERS`.
@@ -54,13 +55,13 @@ class ProcessingElement(wiring.Component):
         commands, scores = self.commands, self.scores
 
         # Commands: a run keeps the next command waiting until its last step has left.
-        valid = {stage: Signal(name=f"valid_{stage}") for stage in (1, 2)}
+        valid = {stage: Signal(name=f"valid_{stage}") for stage in (1, 2, 3)}
         run = {name: Signal.like(getattr(commands.p, name), reset_less=True, name=name)
                for name in ("keys", "first", "last", "mantissa", "shift")}  # fmt: skip
         taken = Signal()
         advance = Signal()
         m.d.comb += [
-            commands.ready.eq(~schedule.step & ~valid[1] & ~valid[2]),
+            commands.ready.eq(~schedule.step & ~valid[1] & ~valid[2] & ~valid[3]),
             taken.eq(commands.valid & commands.ready),
             schedule.start.eq(taken & (commands.p.kind == Kind.RUN)),
             schedule.queries.eq(commands.p.queries),
@@ -92,33 +93,38 @@ class ProcessingElement(wiring.Component):
             schedule.row, schedule.last_row, schedule.first_chunk, schedule.last_chunk,
             schedule.first_group, schedule.last_group,
         )  # fmt: skip
-        flags_1, flags_2 = (Signal.like(flags, reset_less=True, name=f"flags_{i}") for i in (1, 2))
+        flags_1, flags_2, flags_3 = (
+            Signal.like(flags, reset_less=True, name=f"flags_{i}") for i in (1, 2, 3)
+        )
         with m.If(advance):
-            m.d.sync += [valid[1].eq(schedule.step), valid[2].eq(valid[1])]
+            m.d.sync += [valid[1].eq(schedule.step), valid[2].eq(valid[1]), valid[3].eq(valid[2])]
         with m.If(into_1):
             m.d.sync += flags_1.eq(flags)
 
-        # Stage 1 to 2: products, and what the collector has.
+        # Stages 1 to 3: products, then their sums beside what the collector has.
         bits = len(schedule.row)
-        into_2 = Signal()
+        into_2, into_3 = Signal(), Signal()
         m.d.comb += [
             into_2.eq(valid[1] & advance),
-            collector.read.eq(into_2 & ~flags_1[bits + 1]),
-            collector.read_address.eq(flags_1[:bits]),
+            into_3.eq(valid[2] & advance),
+            collector.read.eq(into_3 & ~flags_2[bits + 1]),
+            collector.read_address.eq(flags_2[:bits]),
         ]
         with m.If(into_2):
             m.d.sync += flags_2.eq(flags_1)
+        with m.If(into_3):
+            m.d.sync += flags_3.eq(flags_2)
 
-        # Stage 2 to 3: sums.
+        # Stage 4: sums.
         row, last_row, first_chunk, last_chunk, first_group, last_group = (
-            flags_2[:bits], *(flags_2[bits + i] for i in range(5))
+            flags_3[:bits], *(flags_3[bits + i] for i in range(5))
         )  # fmt: skip
         for lane, mac in enumerate(self.macs):
             m.submodules[f"mac_{lane}"] = mac
             m.d.comb += [
                 mac.vector.eq(input_buffer.read_data),
                 mac.weights.eq(weight_buffer.read_data[lane]),
-                mac.enable.eq(into_2),
+                mac.enable.eq(Cat(into_2, into_3)),
                 mac.first.eq(first_chunk),
                 mac.collected.eq(collector.read_data[lane]),
                 collector.write_data[lane].eq(mac.accumulated),
@@ -126,9 +132,9 @@ class ProcessingElement(wiring.Component):
                 scores.p.mask[lane].eq(~last_group | (lane < run["keys"])),
             ]
         m.d.comb += [
-            collector.write.eq(valid[2] & advance & ~last_chunk),
+            collector.write.eq(valid[3] & advance & ~last_chunk),
             collector.write_address.eq(row),
-            scores.valid.eq(valid[2] & last_chunk),
+            scores.valid.eq(valid[3] & last_chunk),
             advance.eq(~scores.valid | scores.ready),
             scores.p.row.eq(row),
             scores.p.first.eq(first_group & run["first"]),

@@ -25,8 +25,11 @@ class Requantize(wiring.Component):
     So a product that lies within half a unit of single precision from a half counts as a half. The
     exact product shows that in its fraction: ones or zeros as far as single precision reaches.
 
-    stage 1   magnitude times mantissa               | product
-    stage 2   shifted, rounded, saturated, without a register
+    stage 1   magnitude                              | magnitude and sign
+    stage 2   times mantissa                         | product
+    stage 3   shifted, rounded, saturated, without a register
+
+    The mantissa is taken in stage 2, the shift in stage 3.
     """
 
     def __init__(self, config: PEConfig, spec: SoftermaxSpec) -> None:
@@ -37,7 +40,7 @@ class Requantize(wiring.Component):
             {
                 "acc": In(signed(ACCUMULATOR_BITS)),
                 "mantissa": In(unsigned(config.scale_bits)),
-                "enable": In(1),
+                "enable": In(2),  # the registers of each stage take what is in front of them
                 "shift": In(unsigned(SHIFT_BITS)),
                 "x": Out(word(spec.input)),
             }
@@ -95,11 +98,12 @@ class Requantize(wiring.Component):
 
 
 def magnitude_product(m: Module, acc: Value, mantissa: Value, enable: Value) -> tuple[Signal, Signal]:
-    """``|acc| * mantissa`` and whether acc is negative, behind registers."""
-    magnitude = Signal(ACCUMULATOR_BITS)
+    """``|acc| * mantissa`` and whether acc is negative, behind two registers."""
+    magnitude = Signal(ACCUMULATOR_BITS, reset_less=True)
     product = Signal(ACCUMULATOR_BITS + len(mantissa), reset_less=True)
-    negative = Signal(reset_less=True)
-    m.d.comb += magnitude.eq(Mux(acc < 0, -acc, acc))
-    with m.If(enable):
-        m.d.sync += [product.eq(magnitude * mantissa), negative.eq(acc < 0)]
+    minus, negative = Signal(reset_less=True), Signal(reset_less=True)
+    with m.If(enable[0]):
+        m.d.sync += [magnitude.eq(Mux(acc < 0, -acc, acc)), minus.eq(acc < 0)]
+    with m.If(enable[1]):
+        m.d.sync += [product.eq(magnitude * mantissa), negative.eq(minus)]
     return product, negative

@@ -24,9 +24,10 @@ FRACTION_BITS = 10
 class RequantizeHalf(wiring.Component):
     """One lane: the exact product rounded once, half to even; what is too large becomes the largest number.
 
-    stage 1   magnitude times mantissa                                      | product
-    stage 2   shifted to units of half precision                            | units, sticky
-    stage 3   normalised and rounded, without a register
+    stage 1   magnitude                                                     | magnitude and sign
+    stage 2   times mantissa                                                | product
+    stage 3   shifted to units of half precision                            | units, sticky
+    stage 4   normalised and rounded, without a register
     """
 
     def __init__(self, config: PEConfig) -> None:
@@ -34,9 +35,8 @@ class RequantizeHalf(wiring.Component):
             {
                 "acc": In(signed(ACCUMULATOR_BITS)),
                 "mantissa": In(unsigned(config.scale_bits)),
-                "enable": In(1),
+                "enable": In(3),  # the registers of each stage take what is in front of them
                 "shift": In(unsigned(SHIFT_BITS)),
-                "enable_2": In(1),
                 "x": Out(unsigned(16)),
             }
         )
@@ -48,7 +48,7 @@ class RequantizeHalf(wiring.Component):
         fixed, lost = shift_right_sticky(m, Cat(Const(0, UNITS + 1), product), self.shift, "fixed")
         units = Signal(16 + UNITS + 1, reset_less=True)
         over, sticky, minus = (Signal(reset_less=True, name=name) for name in ("over", "sticky", "minus"))
-        with m.If(self.enable_2):
+        with m.If(self.enable[2]):
             m.d.sync += [
                 units.eq(fixed),
                 over.eq(fixed[len(units) :].any()),
