@@ -42,21 +42,21 @@ def multiply(m: Module, numerator: Value, factor: data.View, fraction: int, name
     """The product with a recoded reciprocal.
 
     A negative row of bits is the row's complement, one unit short: the unit goes into the gap below
-    the next row. The sign bit enters complemented, which is a constant too much.
+    the next row. Signs are not extended: the bits put above the rows instead add up to the signs
+    and one carry beyond the product.
     """
     product = Signal(len(numerator) + fraction, name=name)
     count = fraction // 2
     once, twice = Cat(numerator, Const(0, 1)), Cat(Const(0, 1), numerator)
     rows: list[Value] = []
-    constant = 0
     below: Value = Const(0, 0)
     for i in range(count):
         digit = factor.digits[i]
         size = Mux(digit.one, once, 0) | Mux(digit.two, twice, 0)
-        rows.append(Cat(below, size ^ digit.negative.replicate(len(size)), ~digit.negative))
-        constant -= 1 << (2 * i + len(size))
-        below = Cat(Const(0, 2 * i), digit.negative, Const(0, 1))
+        sign = digit.negative
+        above = Cat(~sign, Const(1, 1)) if i else Cat(sign, sign, ~sign)
+        rows.append(Cat(below, size ^ sign.replicate(len(size)), above))
+        below = Cat(Const(0, 2 * i), sign, Const(0, 1))
     rows.append(Cat(below, Mux(factor.top_two, twice, once)))
-    rows.append(Const(constant % (1 << len(product)), len(product)))
     m.d.comb += product.eq(sum(carry_save(m, rows, len(product), f"{name}_rows")))
     return product
