@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 
 _TOKEN = re.compile(r"[A-Za-z_][\w\[\]]*|[01]|[!'()&*|+^]")
@@ -91,8 +90,3 @@ def substitute(expression: str, names: dict[str, str]) -> str:
         lambda match: f"({names[match.group()]})" if match.group() in names else match.group(),
         expression,
     )
-
-
-def states(table: int, pins: Sequence[str]) -> list[int]:
-    """The states in which a truth table is true."""
-    return [state for state in range(1 << len(pins)) if table >> state & 1]

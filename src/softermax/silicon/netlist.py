@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -188,7 +187,3 @@ def _clock(netlist: Netlist) -> int:
     if len(roots) > 1:
         raise ValueError(f"{netlist.name}: {len(roots)} clocks; allowed is one")
     return roots.pop() if roots else -1
-
-
-def from_json(text: str, top: str, library: Library) -> Netlist:
-    return read(json.loads(text), top, library)

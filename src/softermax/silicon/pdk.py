@@ -13,8 +13,9 @@ from pathlib import Path
 
 from softermax.files import cache_dir, write_text
 from softermax.silicon import liberty
+from softermax.silicon.cells import build
 from softermax.silicon.liberty import Group
-from softermax.silicon.library import MAX_INPUTS, Description, Library, build
+from softermax.silicon.library import MAX_INPUTS, Description, Library
 
 FORMAT = 2
 """Raised when the saved form of a library changes."""
@@ -150,15 +151,13 @@ def _load(description: Description, files: Sequence[Path]) -> Library:
 
 
 _SYNTHESIS_DROPS = ("internal_power", "leakage_power", "pg_pin", "wire_load", "power_lut_template", "output_voltage",
-                    "input_voltage", "operating_conditions", "normalized_driver_waveform", "define", "values_only",
+                    "input_voltage", "operating_conditions", "normalized_driver_waveform", "define",
                     "rise_capacitance_range", "fall_capacitance_range", "voltage_map", "library_features")  # fmt: skip
 
 
 def _for_synthesis(groups: Sequence[tuple[str, Group]], library: Library) -> str:
-    """One Liberty text of the cells that may be mapped to, all files together.
-
-    All files share the units of the first; a mixture would be refused by `build` in other ways than units.
-    """
+    """One Liberty text of the cells that may be mapped to, all files together: `build` has seen to it that they
+    share their units."""
     allowed = {
         name
         for name, cell in library.cells.items()
