@@ -15,7 +15,7 @@ from typing import Any
 
 from softermax import __version__
 
-GROUPS = ("core", "kernels", "models", "hardware", "silicon", "report")
+GROUPS = ("core", "kernels", "models", "hardware", "silicon", "breakdown", "report")
 """Modules beside this one, in the order in which their commands are listed."""
 
 Run = Callable[[argparse.Namespace], int]

@@ -1,0 +1,31 @@
+"""The breakdown's parts are there, and bad input is refused; nothing is said about times."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from softermax.breakdown import PARTS, measure
+from softermax.cli import main
+
+
+def test_every_combination_is_measured_with_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["breakdown", "--sequence", "8", "--repeats", "1", "--json", "-q"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    kinds = {(row["precision"], row["softmax"]) for row in rows}
+    if rows[0]["device"] == "cpu":
+        assert kinds == {(p, s) for p in ("fp32", "int8") for s in ("torch", "native")}
+    for row in rows:
+        assert tuple(row["milliseconds"]) == PARTS
+        assert all(value > 0 for value in row["milliseconds"].values())
+        assert 0 < row["softmax_share"] < 1
+
+
+def test_bad_input_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="precision 'fp8': allowed is fp32, int8"):
+        measure([8], ["fp8"])
+    with pytest.raises(ValueError, match=r"sequences \[0\] and repeats 1: allowed is 1 or more"):
+        measure([0], repeats=1)
