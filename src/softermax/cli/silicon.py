@@ -22,6 +22,8 @@ def register(commands: Commands) -> None:
             "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --markdown",
             "silicon --clock 2.5 --baseline two-pass --json",
             "silicon --plot figures",
+            "silicon --pe --width 32",
+            "silicon --sweep --width 16 32 --json",
         ],
     )
     command.add_argument(
@@ -49,6 +51,11 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="the ratios under other clocks, wire loads, scores, baselines",
     )
+    whole = command.add_mutually_exclusive_group()
+    whole.add_argument("--pe", action="store_true", help="the processing element instead of its units")
+    whole.add_argument(
+        "--sweep", action="store_true", help="the processing element's energy for sequences of 64 to 16384"
+    )
     command.add_argument("--workers", type=int, help="parallel processes (default: one a core)")
 
 
@@ -63,6 +70,10 @@ def silicon(args: argparse.Namespace) -> int:
     baselines = args.baseline or list(BASELINES)
     if args.sensitivity:
         return _sensitivity(args, baselines)
+    if args.pe or args.sweep:
+        from softermax.cli import pe
+
+        return pe.run(args)
     orders = orders_of(args.library, args.width, args.clock, args.pdk_root, baselines, args.preset)
     with progress("silicon", len(orders), args.quiet) as step:
         table = build(orders, baselines, args.workers, step)

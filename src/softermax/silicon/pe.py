@@ -8,6 +8,7 @@ Control and the wires between the parts are in neither design's figures.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from softermax.silicon.flow import measure as measure_unit
 from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
 from softermax.silicon.pe_counts import Workload, composed
 from softermax.silicon.pe_lanes import Lane
-from softermax.silicon.table import stimuli
+from softermax.silicon.table import UNITS, stimuli
 from softermax.silicon.units import baseline_unit, softermax_unit, spec_of
 from softermax.spec import DeferredSpec
 
@@ -42,7 +43,7 @@ class Measured:
     clock_ns: float
     lanes: dict[str, Lane]
     units: dict[tuple[str, str], Result]
-    """By unit and design: (unnormed, paper), (unnormed, two-pass), (normalization, division), ..."""
+    """By unit and design: (unnormed, paper), (unnormed, two-pass), (normalization, two-pass), ..."""
     stimulus: str
     note: str
 
@@ -81,7 +82,7 @@ def preset_of(scheme: str, width: int) -> str:
 def netlists(baselines: Sequence[str] = BASELINES) -> int:
     """How many netlists `measure` reports of, one call of ``progress`` each."""
     presets = {preset_of(scheme, 32) for scheme in SCHEMES}
-    return len(pe_lanes.LANES) + 2 * len(presets) + len(baselines) + 1
+    return len(pe_lanes.LANES) + len(UNITS) * (len(presets) + len(baselines))
 
 
 def measure(
@@ -102,12 +103,10 @@ def measure(
         lanes[name] = pe_lanes.measure(name, CONFIGS[width], library, clock, operands)
         if progress:
             progress(f"{name} lane, {width} wide, {library_name}")
-    wanted = [(unit, preset) for preset in {preset_of(s, width): None for s in SCHEMES}
-              for unit in ("unnormed", "normalization")]  # fmt: skip
-    wanted += [("unnormed", baseline) for baseline in baselines] + [("normalization", "division")]
-    for unit, design in wanted:
-        ours = design not in (*BASELINES, "division")
-        made = softermax_unit(unit, design, width) if ours else baseline_unit(unit, design, width)
+    presets = dict.fromkeys(preset_of(scheme, width) for scheme in SCHEMES)
+    for design, unit in itertools.product([*presets, *baselines], UNITS):
+        make = softermax_unit if design in presets else baseline_unit
+        made = make(unit, design, width)
         units[unit, design] = measure_unit(made, library, clock, scores)
         if progress:
             progress(f"{unit} {design}, {width} wide, {library_name}")
@@ -152,7 +151,7 @@ def baseline_cost(
     cost = _Adding(measured, config, composed(config, softmax, workload), node or node_of(measured.library))
     cost.common("requantize_half")
     cost.unit("unnormed", baseline, 1.0)
-    cost.unit("normalization", "division", 1.0 / pes)
+    cost.unit("normalization", baseline, 1.0 / pes)
     halves = HALF_BITS * config.lanes
     unnormed_bits = halves
     if baseline == "two-pass":
