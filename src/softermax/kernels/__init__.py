@@ -3,7 +3,7 @@
 >>> from softermax import PRESETS, kernels
 >>> kernels.supports(PRESETS["paper"])
 True
->>> kernels.supports(PRESETS["paper"].replace(input="Q(8,8)"))
+>>> kernels.supports(PRESETS["paper"].replace(output="Q(1,12)"))
 False
 
 ``SOFTERMAX_ISA`` set to avx512, avx2, neon or scalar forces a path; ``none`` turns the core off.
