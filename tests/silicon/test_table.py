@@ -53,6 +53,13 @@ def test_a_second_measurement_is_read_from_the_cache(
     first = once()
     monkeypatch.setattr(flow, "mapped", lambda *a: pytest.fail("measured again"))
     assert once() == first
+    # Another preset with the same hardware shares the figures, not the name.
+    shared = [softermax_unit("unnormed", preset, 2) for preset in ("row-scaled", "whole-row")]
+    assert shared[0].rtlil() == shared[1].rtlil()
+    monkeypatch.undo()
+    both = [flow.measure(unit, nangate45, 2.0, [gaussian(8, 32)], copies=4, rows=2) for unit in shared]
+    assert [r.preset for r in both] == ["row-scaled", "whole-row"]
+    assert both[0].area_um2 == both[1].area_um2
 
 
 @pytest.mark.parametrize("preset", ["paper", "row-scaled"])

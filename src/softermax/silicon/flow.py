@@ -110,7 +110,9 @@ def measure(
     if saved.is_file():
         values = json.loads(saved.read_text(encoding="utf-8"))
         values["energy"] = [EnergyResult(**entry) for entry in values["energy"]]
-        return Result(**values)
+        # Presets may make the same hardware: what was measured is shared, the name is not.
+        names = {"unit": unit.name, "design": unit.design, "preset": unit.preset, "width": unit.width}
+        return Result(**values | names)
     netlist, timing = mapped(rtlil, library, clock_ns)
     if wire != library.wire:
         # The same netlist with other wires, not one that was mapped for them.
