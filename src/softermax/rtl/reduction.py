@@ -14,8 +14,9 @@ from softermax.rtl.row_buffer import RowBuffer
 from softermax.rtl.words import check_buildable, lanes_of, row_id, unnormed_bits, word
 from softermax.spec import SoftermaxSpec
 
-_STAGE_3_LEVELS = 4
-"""Rows of full adders that fit into a cycle behind Power of Two."""
+_STAGE_3_LEVELS = 3
+"""Rows of full adders behind Power of Two. More would fit into the cycle, but what the shifters' glitches set
+off in them costs more energy than the registers of fewer do."""
 
 
 class Reduction(wiring.Component):
