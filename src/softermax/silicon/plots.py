@@ -47,6 +47,10 @@ def _energy_by_unit(result: Result, stimulus: str) -> dict[str, float]:
 
 def _stack(axis: Any, results: list[Result], parts: Callable[[Result], dict[str, float]], label: str) -> None:
     """One bar a design; sub-units that are less than a hundredth everywhere are one part, "rest"."""
+    from matplotlib import colormaps
+
+    palette: Any = colormaps["tab20"]
+    axis.set_prop_cycle(color=palette.colors)
     totals = [sum(parts(r).values()) for r in results]
     names = dict.fromkeys(name for r in results for name in parts(r))
     large = [
