@@ -14,6 +14,7 @@ from softermax.cli import main
 from softermax.finetune.features import Bucketing
 from softermax.finetune.swap import evaluate_swaps
 from softermax.finetune.train import ARMS, Run, prepare, train
+from softermax.integrations.pretrained import find_model, movie_reviews
 from softermax.integrations.transformers import enabled
 from softermax.quantization import load
 
@@ -178,6 +179,21 @@ def test_bert_base_and_large_step_and_evaluate_from_random_weights(
         assert len(result.losses) == 1
         assert 0 < result.losses[0] < 10
         assert len(result.predictions) == 8
+
+
+@pytest.mark.slow
+def test_packaged_mpnet_goes_through_a_small_task_in_three_arms(tmp_path):
+    try:
+        find_model("mpnet")
+        list(movie_reviews("rotten_tomatoes"))
+    except ImportError as error:
+        pytest.skip(str(error))
+    for arm in ARMS:
+        run = Run(task="movies", arm=arm, model="mpnet", batch=16, train_rows=32, dev_rows=32, epochs=1.0)
+        result = finetune(run, None, tmp_path / arm, log_steps=1, keep_model=False)
+        assert len(result.losses) == 2
+        assert 0.3 < result.losses[0] < 1.5
+        assert len(result.predictions) == 32
 
 
 def test_the_command_prints_scores(tiny_model, tiny_data, tmp_path, capsys):
