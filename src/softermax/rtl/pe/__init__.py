@@ -14,6 +14,7 @@ processing_element   all of these as one component: operands in, scores out, NLa
 post_processing      requantisation and Unnormed Softmax, ours and the baseline's
 tile_store           the global buffer's part: slices of open rows until their row is finished
 shared_normalization one Normalization unit for several PEs
+job                  attention's operands as commands, run in a simulation
 attention_tile       PEs, global buffer and Normalization: operands in, probabilities out
 ===================  =====================================================================================
 """
