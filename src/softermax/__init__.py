@@ -2,7 +2,7 @@
 
 >>> import softermax
 >>> softermax.SoftermaxSpec().compute([2.0, 1.0, 3.0])
-array([0.2890625, 0.140625 , 0.578125 ])
+array([0.2890625, 0.140625 , 0.5703125])
 """
 
 from __future__ import annotations
