@@ -89,18 +89,21 @@ def plan(spec: SoftermaxSpec) -> Plan:
 
 def quantize(x: Tensor, spec: SoftermaxSpec) -> Tensor:
     """A1: floats that hold the raw input words. Scores of 16 bits are scaled in single precision."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    scaled = wide * torch.tensor(spec.input_scale, dtype=wide.dtype, device=x.device)
-    rounded = _rounded(scaled, spec.input_rounding)
-    if spec.input.bits > 24:
-        rounded = rounded.double()  # which holds the largest word
-    return rounded.clamp(spec.input.low, spec.input.high)
+    return _unclipped(x, spec).clamp(spec.input.low, spec.input.high)
 
 
 def saturates(x: Tensor, spec: SoftermaxSpec) -> Tensor:
     """Where A1 clips: the gradient is zero there."""
-    scale = torch.tensor(spec.input_scale, dtype=torch.float32, device=x.device).to(x.dtype)
-    return (x * scale < spec.input.low - 0.5) | (x * scale > spec.input.high + 0.5)
+    raw = _unclipped(x, spec)
+    return (raw < spec.input.low) | (raw > spec.input.high)
+
+
+def _unclipped(x: Tensor, spec: SoftermaxSpec) -> Tensor:
+    wide = x if x.dtype == torch.float64 else x.float()
+    scaled = wide * torch.tensor(spec.input_scale, dtype=wide.dtype, device=x.device)
+    rounded = _rounded(scaled, spec.input_rounding)
+    # Single precision does not hold the largest of the wide words.
+    return rounded.double() if spec.input.bits > 24 else rounded
 
 
 def softermax(raw: Tensor, mask: Tensor | None, spec: SoftermaxSpec) -> tuple[Tensor, Tensor]:

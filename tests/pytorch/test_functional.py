@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch", reason="the PyTorch operator needs softerma
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import softermax  # noqa: E402
@@ -276,6 +277,29 @@ def test_saturated_and_masked_scores_get_no_gradient(gradient: str) -> None:
     assert (grad[[1, 4]] != 0).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", ["paper", "paper+fold"])
+def test_the_gradient_ends_where_the_word_does(name: str, dtype: torch.dtype) -> None:
+    """Scores around the ends of the input word, ties included: A1's own rounding decides."""
+    spec = get_spec(name)
+    edges = [edge / spec.input_scale for edge in (spec.input.low - 0.5, spec.input.high + 0.5)]
+    x = torch.cat([edge + torch.linspace(-1, 1, 801, dtype=torch.float64) for edge in edges]).to(dtype)[
+        :, None
+    ]
+    scaled = x.to(torch.promote_types(dtype, torch.float32)).numpy()
+    raw = np.rint(scaled * scaled.dtype.type(spec.input_scale))
+    clipped = (raw < spec.input.low) | (raw > spec.input.high)
+    assert clipped.any()
+    assert not clipped.all()
+    row = torch.cat([x, x.sign() * 20], dim=1).requires_grad_()
+    op(row, spec=spec)[:, 0].sum().backward()
+    y = op(row.detach(), spec=spec)
+    moves = (y > 0).all(dim=1).numpy()
+    assert row.grad is not None
+    got = (row.grad[:, 0] == 0).numpy()[moves]
+    assert np.array_equal(got, clipped[:, 0][moves])
+
+
 def test_backward_keeps_only_the_output() -> None:
     x = scores(8, 64).requires_grad_()
     saved: list[torch.Tensor] = []
@@ -306,7 +330,7 @@ def test_under_autocast() -> None:
 def test_compiles_whole_with_dynamic_shapes(name: str) -> None:
     """One graph for every shape, the same bits forward and backward."""
     spec = SPECS[name]
-    counted = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    counted = CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(op, fullgraph=True, dynamic=True, backend=counted)
     for rows, columns in [(4, 40), (6, 50), (3, 100)]:
         x = scores(rows, columns)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +27,7 @@ from softermax.silicon.equivalence import Disagreement
 from softermax.silicon.flow import mapped
 from softermax.silicon.library import Library
 from softermax.silicon.simulation import COPIES, Bits, Simulator, from_bits, to_bits
+from softermax.silicon.stimuli import run_recorder
 from softermax.silicon.synthesis import RECIPE
 from softermax.spec import SoftermaxSpec
 
@@ -84,21 +83,9 @@ def operands() -> tuple[Operands, str]:
 
 
 def _record(saved: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
-        made = Path(folder) / "recorded.npz"
-        done = subprocess.run(
-            [sys.executable, "-m", "softermax.integrations.record", str(made), "--rows", "1"],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        if done.returncode != 0 or not made.is_file():
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise ValueError(said[-1] if said else "the recorder wrote nothing")
-        with np.load(made, allow_pickle=False) as data:
-            q, k = data["q"], data["k"]
-            scale = float(data["q_scale"] * data["k_scale"]) / float(np.sqrt(q.shape[1]))
+    data = run_recorder("--rows", "1")
+    q, k = data["q"], data["k"]
+    scale = float(data["q_scale"] * data["k_scale"]) / float(np.sqrt(q.shape[1]))
     with replacing(saved) as partial, partial.open("wb") as stream:
         np.savez(stream, q=q, k=k, scale=scale, allow_pickle=False)
 

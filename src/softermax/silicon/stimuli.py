@@ -12,6 +12,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,11 +75,12 @@ def recorded() -> tuple[Scores | None, str]:
         return Scores("attention", np.asarray(data["scores"], dtype=np.float32)), ""
 
 
-def _record(saved: Path) -> None:
+def run_recorder(*options: str) -> dict[str, NDArray[Any]]:
+    """What the recorder writes with these options. It runs in a process of its own: it needs torch."""
     with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
         made = Path(folder) / "recorded.npz"
         done = subprocess.run(
-            [sys.executable, "-m", "softermax.integrations.record", str(made)],
+            [sys.executable, "-m", "softermax.integrations.record", str(made), *options],
             capture_output=True,
             text=True,
             timeout=_RECORD_TIMEOUT,
@@ -88,7 +90,11 @@ def _record(saved: Path) -> None:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise ValueError(said[-1] if said else "the recorder wrote nothing")
         with np.load(made, allow_pickle=False) as data:
-            scores = data["scores_float"].astype(np.float32)
+            return dict(data)
+
+
+def _record(saved: Path) -> None:
+    scores = run_recorder()["scores_float"].astype(np.float32)
     if scores.ndim != 2 or scores.shape[1] != COLUMNS:
         raise ValueError(f"the recorder wrote scores of shape {scores.shape}, expected (rows, {COLUMNS})")
     with replacing(saved) as partial, partial.open("wb") as stream:

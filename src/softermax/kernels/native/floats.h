@@ -88,8 +88,8 @@ inline Quantized quantize_slowly(const smx_spec& s, const T* x, const uint8_t* k
         }
         v = v > 128.0f ? 128.0f : v < -128.0f ? -128.0f : v;  // loses nothing, keeps the product finite
         v *= s.input_scale;
-        const bool outside = v > 127.5f || v < -128.5f;
         v = rounded(v, s.input_rounding);
+        const bool outside = v > 127.0f || v < -128.0f;
         raw[i] = int8_t(v > 127.0f ? 127.0f : v < -128.0f ? -128.0f : v);
         if (outside) {
             result.saturated = true;
@@ -117,7 +117,7 @@ SMX_TARGET Quantized quantize_row(const smx_spec& s, const T* x, const uint8_t* 
         }
         typename V::F f[4];
         for (int j = 0; j < 4; j++) f[j] = V::mul(V::load(from + j * PART), scale);
-        if (V::within(f, 127.5f)) {
+        if (V::within(f, 127.0f)) {
             V::store(raw + i, V::narrow(f, s.input_rounding));
         } else {
             const Quantized part =
