@@ -19,7 +19,12 @@ def main(repeats: int = 50) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
         print("spec         scores  first ms  median ms  worst ms")
-        for name, spec in {**PRESETS, "slices of 1": PRESETS["paper"].replace(slice_width=1)}.items():
+        paper = PRESETS["paper"]
+        fine = paper.replace(
+            input="Q(6,16)", reciprocal="Q(1,15)", pow2_segments=256, reciprocal_segments=256
+        )
+        specs = {"256 segments": fine, "slices of 1": paper.replace(slice_width=1)}
+        for name, spec in (PRESETS | specs).items():
             for count in (16, 1024, 4096):
                 row = np.round(rng.normal(0, 3, count), 2).tolist()
                 body = json.dumps({"scores": row, "spec": spec.to_dict()})

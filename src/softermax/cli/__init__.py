@@ -2,6 +2,8 @@
 
 A group's module has ``register(commands)``, which adds its commands. Modules import what they run
 only when it runs, so that ``softermax --help`` is instant and needs NumPy only.
+
+Exit codes: 0 done, 1 a comparison failed, 2 bad input, 3 a fault, 130 Ctrl-C, 141 the pipe's reader left.
 """
 
 from __future__ import annotations
@@ -10,13 +12,28 @@ import argparse
 import importlib
 import os
 import sys
+import textwrap
+import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from softermax import __version__
 
-GROUPS = ("core", "kernels", "models", "hardware", "silicon", "breakdown", "report")
-"""Modules beside this one, in the order in which their commands are listed."""
+GROUPS = ("core", "kernels", "models", "hardware", "silicon", "breakdown", "report", "completion")
+"""Modules beside this one."""
+
+STORY = {
+    "arithmetic": ("demo", "explore", "presets", "tables", "verify"),
+    "models": ("attention", "evaluate", "finetune", "accuracy", "perplexity", "export"),
+    "kernels": ("info", "bench", "breakdown"),
+    "hardware": ("rtl",),
+    "silicon": ("silicon",),
+    "report": (),
+}
+"""The order of the overview: the paper's. A command that is not here is listed at the end."""
+
+_WIDTH = 80
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -25,33 +42,72 @@ class Commands:
     """Where a group's commands are added."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self._sub = parser.add_subparsers(dest="command", metavar="COMMAND")
+        self._sub = parser.add_subparsers(
+            dest="command", metavar="COMMAND", parser_class=argparse.ArgumentParser
+        )
+        self.summaries: dict[str, str] = {}
 
-    def add(self, name: str, run: Run, summary: str, examples: Sequence[str] = ()) -> argparse.ArgumentParser:
+    def add(
+        self, name: str, run: Run, summary: str, examples: Sequence[str], listed: bool = True
+    ) -> argparse.ArgumentParser:
         """A command, with the options that every command has. ``run`` returns the exit code."""
-        epilog = "examples:\n" + "\n".join(f"  softermax {line}" for line in examples) if examples else None
         parser: argparse.ArgumentParser = self._sub.add_parser(
             name,
             help=summary,
             description=summary,
-            epilog=epilog,
+            epilog="examples:\n" + "\n".join(f"  softermax {line}" for line in examples),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("--json", action="store_true", help="print JSON instead of text")
         level = parser.add_mutually_exclusive_group()
         level.add_argument("-q", "--quiet", action="store_true", help="print results only")
-        level.add_argument("-v", "--verbose", action="store_true", help="print what is being done")
+        level.add_argument(
+            "-v", "--verbose", action="store_true", help="print what is being done; tracebacks of errors"
+        )
         parser.set_defaults(run=run)
+        if listed:
+            self.summaries[name] = summary
         return parser
+
+    def overview(self) -> str:
+        """What ``softermax --help`` prints: a line a command, in the paper's order, within a screen."""
+        told = {name for names in STORY.values() for name in names}
+        lines = []
+        for heading, names in STORY.items():
+            rest = [name for name in self.summaries if name not in told] if not names else []
+            for name in (*names, *rest):
+                if name in self.summaries:
+                    summary = textwrap.shorten(self.summaries[name], _WIDTH - 23, placeholder=" …")
+                    lines.append(f"{heading:11}{name:12}{summary}")
+                    heading = ""
+        return "\n".join(
+            [
+                "usage: softermax COMMAND [options]       (softermax COMMAND --help has examples)",
+                "Softmax in base two, fixed point and one pass: from PyTorch to silicon.",
+                "",
+                *lines,
+                "",
+                "All take --json, --quiet, --verbose. softermax --version; softermax completion.",
+                "Exit codes: 0 done, 1 a comparison failed, 2 bad input, 3 a fault, 130 Ctrl-C.",
+                "",
+            ]
+        )
+
+
+class _Parser(argparse.ArgumentParser):
+    """The top parser, whose help is the overview."""
+
+    overview: Callable[[], str]
+
+    def format_help(self) -> str:
+        return self.overview()
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="softermax",
-        description="Softermax: a softmax in base two, fixed point and one pass, from PyTorch to silicon.",
-    )
+    parser = _Parser(prog="softermax")
     parser.add_argument("--version", action="version", version=f"softermax {__version__}")
     commands = Commands(parser)
+    parser.overview = commands.overview
     for group in GROUPS:
         module: Any = importlib.import_module(f"softermax.cli.{group}")
         module.register(commands)
@@ -64,8 +120,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return 0
+    started = time.monotonic()
     try:
-        return int(args.run(args))
+        if args.verbose:
+            print(f"{args.command}: softermax {__version__}", file=sys.stderr, flush=True)
+        code = int(args.run(args))
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -75,6 +135,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 141
     except (ValueError, TypeError, OSError, ImportError) as error:
         if args.verbose:
-            raise
+            traceback.print_exc()
         print(f"softermax {args.command}: {error}", file=sys.stderr)
         return 2
+    except Exception as error:
+        traceback.print_exc()
+        print(f"softermax {args.command}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 3
+    if args.verbose:
+        print(f"{args.command}: exit code {code} after {time.monotonic() - started:.2f} s", file=sys.stderr)
+    return code

@@ -18,7 +18,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "breakdown",
         breakdown,
-        "time of a BERT-Large layer's parts on this machine: matrix products, softmax, dropout, rest",
+        "where the time of a BERT-Large layer goes on this machine",
         ["breakdown", "breakdown --sequence 128 512 --precision fp32 --json", "breakdown --plot figures"],
     )
     command.add_argument("--sequence", nargs="+", type=int, metavar="N", help="lengths (default: 64 to 4096)")

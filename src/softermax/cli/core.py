@@ -22,7 +22,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "demo",
         demo,
-        "the paper's ladder on a row of real attention, step by step",
+        "from softmax to Softermax on a row of real attention",
         ["demo", "demo --scores 2,1,3", "demo --out ladder.svg"],
     )
     command.add_argument("--scores", help="scores of your own, separated by commas")
@@ -44,7 +44,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "verify",
         verify,
-        "every installed body against the golden model, word by word",
+        "every body against the golden model, word by word",
         ["verify", "verify --rows 2000 --json"],
     )
     command.add_argument("--rows", type=int, default=200, help="random rows a case (default: %(default)s)")

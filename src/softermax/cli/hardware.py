@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import print_json
 from softermax.extras import need
-from softermax.spec import get_spec
+from softermax.spec import DeferredSpec, SoftermaxSpec, get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
 
-_UNITS = ("top", "unnormed-softmax", "normalization")
+_UNITS = ("top", "unnormed-softmax", "normalization", "deferred")
+_PARAMETERS = ("rows", "depth", "columns", "accumulator_bits")
+_A8_FIELDS = ("weight", "powsum", "reciprocal", "reciprocal_segments")
 
 
 def register(commands: Commands) -> None:
     command = commands.add(
         "rtl",
         rtl,
-        "a hardware unit as Verilog, with a self-checking test bench, its vectors and a datasheet",
+        "a unit as Verilog, with test bench, vectors and datasheet",
         [
             "rtl --out build/rtl",
             "rtl --unit unnormed-softmax --width 32 --rows 8 --out build/rtl",
             "rtl --unit normalization --spec row-scaled --out build/rtl",
+            "rtl --unit deferred --columns 64 --out build/rtl",
         ],
     )
     command.add_argument("--unit", choices=_UNITS, default="top", help="which unit (default: %(default)s)")
@@ -32,6 +35,14 @@ def register(commands: Commands) -> None:
     command.add_argument("--width", type=int, help="lanes (default: the spec's slice width)")
     command.add_argument("--rows", type=int, help="rows that may be open at a time")
     command.add_argument("--depth", type=int, help="slices that a row may have (top only)")
+    command.add_argument("--columns", type=int, help="columns of V (deferred only)")
+    command.add_argument("--accumulator-bits", type=int, help="bits of P·V's accumulators (deferred only)")
+    command.add_argument(
+        "--a8",
+        nargs="+",
+        metavar="FIELD=VALUE",
+        help=f"words of deferred normalisation other than the default: {', '.join(_A8_FIELDS)} (deferred only)",
+    )
     command.add_argument(
         "--slices", type=int, default=600, help="slices in the vectors (default: %(default)s)"
     )
@@ -48,9 +59,9 @@ def rtl(args: argparse.Namespace) -> int:
     spec = get_spec(args.spec)
     if args.width is not None:
         spec = spec.replace(slice_width=args.width)
-    given = {name: getattr(args, name) for name in ("rows", "depth")}
+    given = {name: getattr(args, name) for name in _PARAMETERS}
     written = export(
-        spec,
+        _deferred_spec(spec, args.a8) if args.a8 else spec,
         args.unit,
         Path(args.out),
         {name: value for name, value in given.items() if value is not None},
@@ -65,3 +76,14 @@ def rtl(args: argparse.Namespace) -> int:
         design = next(path.name for path in written if path.suffix == ".v")
         print(f"run the bench in {args.out}: iverilog -g2012 -o bench {design} {bench} && vvp bench")
     return 0
+
+
+def _deferred_spec(scores: SoftermaxSpec, changes: list[str]) -> DeferredSpec:
+    """``FIELD=VALUE`` each, as ``weight=Q(0,6)``."""
+    fields: dict[str, Any] = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if name not in _A8_FIELDS or not equals:
+            raise ValueError(f"--a8 {change}: allowed is FIELD=VALUE with a field of {', '.join(_A8_FIELDS)}")
+        fields[name] = int(value) if name == "reciprocal_segments" and value.isdecimal() else value
+    return DeferredSpec(scores=scores, **fields)

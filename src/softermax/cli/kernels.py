@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
 
 def register(commands: Commands) -> None:
-    commands.add(
-        "info", info, "which native path is in use and why, and what is installed", ["info", "info --json"]
-    )
+    commands.add("info", info, "which native path is in use and why; versions", ["info", "info --json"])
     command = commands.add(
         "bench",
         bench,
-        "the native kernels against torch, onnxruntime and memcpy: ratios of time",
+        "native kernels against torch, onnxruntime and memcpy",
         [
             "bench kernels",
             "bench attention --threads 2",

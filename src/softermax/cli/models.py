@@ -33,8 +33,8 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "evaluate",
         evaluate,
-        "Softermax in a fine-tuned model without retraining: what each preset loses",
-        ["evaluate out/run/model --data-dir data"],
+        "Softermax in a fine-tuned model, without retraining",
+        ["evaluate out/finetune/model", "evaluate out/stsb/model --data-dir data --json"],
     )
     command.add_argument("model", help="the folder `model` that finetune wrote")
     command.add_argument("--data-dir", help=_DATA)
@@ -43,7 +43,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "attention",
         attention,
-        "what a model's attention looks like in fixed point, layer by layer, on real text",
+        "a model's attention in fixed point, layer by layer",
         ["attention", "attention --model smollm2 --length 2048 --plot attention.svg"],
     )
     command.add_argument("--model", default="minilm", help=_MODEL)
@@ -57,7 +57,10 @@ def register(commands: Commands) -> None:
         "perplexity",
         perplexity,
         "a language model with Softermax and without retraining",
-        ["perplexity --text shakespeare.txt --contexts 512 2048 --out docs/results"],
+        [
+            "perplexity --tokens 2048 --contexts 512",
+            "perplexity --text shakespeare.txt --contexts 512 2048 --out docs/results",
+        ],
     )
     command.add_argument("--model", default="smollm2", help=_MODEL)
     command.add_argument("--text", help="a UTF-8 text file (default: prose from PyPI)")
@@ -72,7 +75,7 @@ def _register_finetune(commands: Commands) -> None:
     command = commands.add(
         "finetune",
         finetune,
-        "fine-tune a model in fp32, in int8, or in int8 with Softermax",
+        "fine-tune in fp32, in int8, or in int8 with Softermax",
         [
             "finetune",
             "finetune --task stsb --arm int8 --data-dir data --out out/stsb",
@@ -86,7 +89,7 @@ def _register_finetune(commands: Commands) -> None:
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--out", default="out/finetune", help="folder of the run (default: %(default)s)")
     command.add_argument("--resume", action="store_true", help="continue from the last checkpoint in --out")
-    command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--seed", type=int, default=0, help="of head, data order, dropout (default: 0)")
     command.add_argument("--dropout", type=float, help="instead of the model's own")
     command.add_argument("--checkpoint-steps", type=int, default=100, help="(default: %(default)s)")
     command.add_argument("--log-steps", type=int, default=10, help="(default: %(default)s)")
@@ -97,7 +100,7 @@ def _register_accuracy(commands: Commands) -> None:
     command = commands.add(
         "accuracy",
         accuracy,
-        "the paper's accuracy table: arms x tasks x seeds, continued where it was interrupted",
+        "the paper's accuracy table: arms x tasks x seeds",
         [
             "accuracy --data-dir data --out docs/results",
             "accuracy --data-dir data --out docs/results --gather",
@@ -115,7 +118,7 @@ def _register_accuracy(commands: Commands) -> None:
 
 
 def _add_size(command: argparse.ArgumentParser, epochs: float | None, batch: int | None) -> None:
-    command.add_argument("--epochs", type=float, default=epochs)
+    command.add_argument("--epochs", type=float, default=epochs, help="passes over train")
     command.add_argument("--learning-rate", type=float, default=1e-4, help="(default: %(default)s)")
     command.add_argument("--batch", type=int, default=batch, help="rows a step, over all processes")
     command.add_argument("--train-rows", type=int, help="a subset of train")

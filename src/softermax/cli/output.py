@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 Row = Mapping[str, Any]
@@ -75,32 +76,51 @@ def markdown_table(rows: Sequence[Row], columns: Sequence[str] | None = None) ->
 
 @contextlib.contextmanager
 def progress(label: str, total: int, quiet: bool = False) -> Iterator[Any]:
-    """A progress bar on standard error: call what it yields with the number of steps done.
+    """Progress on standard error: call what it yields with the number of steps done.
 
     On a terminal a bar with the time left; in a pipe a line now and then; nothing when quiet.
     """
     if quiet:
         yield lambda done, note="": None
-        return
+    elif sys.stderr.isatty() and find_spec("rich") is not None:
+        with _bar(label, total) as show:
+            yield show
+    else:
+        yield _lines(label, total)
+
+
+@contextlib.contextmanager
+def _bar(label: str, total: int) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total, note="")
+
+        def show(done: int, note: str = "") -> None:
+            bar.update(task, completed=done, note=note)
+
+        yield show
+
+
+def _lines(label: str, total: int) -> Any:
     started = last = time.monotonic()
-    live = sys.stderr.isatty()
 
     def show(done: int, note: str = "") -> None:
         nonlocal last
         now = time.monotonic()
-        if done < total and now - last < (0.1 if live else 10.0):
+        if done < total and now - last < 10.0:
             return
         last = now
         left = (now - started) / done * (total - done) if done else None
         eta = f", {left:.0f} s left" if left is not None and done < total else f", {now - started:.1f} s"
-        line = f"{label}: {done}/{total}{eta} {note}".rstrip()
-        if live:
-            print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-        else:
-            print(line, file=sys.stderr, flush=True)
+        print(f"{label}: {done}/{total}{eta} {note}".rstrip(), file=sys.stderr, flush=True)
 
-    try:
-        yield show
-    finally:
-        if live:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return show

@@ -16,7 +16,7 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "silicon",
         silicon,
-        "area, timing and energy of the units against the FP16 baseline, at gate level",
+        "area, timing and energy against FP16, at gate level",
         [
             "silicon",
             "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --markdown",
