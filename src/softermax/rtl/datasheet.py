@@ -8,6 +8,7 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
+from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.simulation import Port, ports_of
 from softermax.rtl.softermax_top import Softermax
@@ -24,7 +25,10 @@ _MEANING = {
     "powsum": "PowSum of the row",
     "y": "probabilities, lane 0 lowest",
     "exponent": "the row's exponent: a probability is y / 2^(fraction bits + exponent)",
+    "v": "values of each lane, all columns of lane 0 lowest",
+    "o": "outputs, column 0 lowest, before they are divided by 2^exponent",
 }
+_OF_OUTPUTS = {"exponent": "what the row's outputs are divided by is 2^exponent"}
 
 
 def datasheet(component: Any, name: str) -> str:
@@ -49,7 +53,8 @@ def datasheet(component: Any, name: str) -> str:
     lines += ["`valid` and payload until the transfer.", ""]
     for port in ports:
         lines += [f"### Payload of `{port.name}`", "", "| bits | field | shape | |", "|---|---|---|---|"]
-        lines += [_field(field_name, field) for field_name, field in port.layout]
+        meaning = _MEANING | (_OF_OUTPUTS if port.name == "outputs" else {})
+        lines += [_field(field_name, field, meaning[field_name]) for field_name, field in port.layout]
         lines.append("")
     lines += [
         "## Timing",
@@ -70,20 +75,36 @@ def datasheet(component: Any, name: str) -> str:
 
 
 def _parameters(component: Any) -> dict[str, Any]:
-    shown = {"lanes": getattr(component, "lanes", component.spec.slice_width), "rows": component.rows}
+    if isinstance(component, DeferredTail):
+        shown = {
+            "lanes": component.lanes,
+            "columns of V": component.columns,
+            "accumulator bits": component.accumulator_bits,
+            "longest row (elements)": component.longest_row,
+        }
+        spec = component.spec
+        ours = {
+            name: getattr(spec, name) for name in ("weight", "powsum", "reciprocal", "reciprocal_segments")
+        }
+        return {
+            **shown,
+            **spec.scores.to_dict(),
+            **{f"deferred {name}": value for name, value in ours.items()},
+        }
+    shown = {"lanes": component.lanes, "rows": component.rows}
     if isinstance(component, Softermax):
         shown["depth (slices a row)"] = component.depth
     return {**shown, **component.spec.to_dict()}
 
 
-def _field(name: str, field: data.Field) -> str:
+def _field(name: str, field: data.Field, meaning: str) -> str:
     top = f"{field.offset + field.width - 1}:{field.offset}"
-    if isinstance(field.shape, data.ArrayLayout):
-        element = Shape.cast(field.shape.elem_shape)
-        shape = f"{field.shape.length} × {'signed' if element.signed else 'unsigned'} {element.width}"
-    else:
-        shape = f"{'signed' if Shape.cast(field.shape).signed else 'unsigned'} {field.width}"
-    return f"| {top} | `{name}` | {shape} | {_MEANING[name]} |"
+    shape, element = "", field.shape
+    while isinstance(element, data.ArrayLayout):
+        shape, element = f"{shape}{element.length} × ", element.elem_shape
+    word = Shape.cast(element)
+    shape += f"{'signed' if word.signed else 'unsigned'} {word.width}"
+    return f"| {top} | `{name}` | {shape} | {meaning} |"
 
 
 Event = tuple[str, tuple[int, ...], str]
@@ -114,6 +135,11 @@ def _events(component: Any) -> list[Event]:
             ),
         ]
     done = 1 + unit.latency
+    if isinstance(component, DeferredTail):
+        return [
+            ("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
+            ("outputs", (done,), f"the row's outputs {unit.latency} cycles after its last slice"),
+        ]
     return [
         ("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
         (

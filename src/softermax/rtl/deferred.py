@@ -23,14 +23,16 @@ class DeferredTail(wiring.Component):
     ``slices`` has the unnormed words and the running max as the Unnormed Softmax unit gives them, row
     after row, and the int8 values of the slice's lanes, ``columns`` of them each. When the max grows, the
     accumulators are shifted, rounding half up. ``outputs`` has accumulator times reciprocal, exact: an
-    output element is that over ``2**exponent``. Accumulators of 32 bits hold rows of 65536 elements.
+    output element is that over ``2**exponent``. A row may have `longest_row` elements, 65793 by default.
 
-    One slice a cycle within a row; a row that ends waits until the one before has left.
+    One slice a cycle, also of rows of a single slice.
 
     stage 1   weights: unnormed words, rounded and saturated          | weights, values, shift
     stage 2   sums of weights and of weights times values             | sums
     stage 3   added to the renormalised PowSum and accumulators       | row's state
-    row       leading one; reciprocal; products                       | outputs
+    stage 4   of a finished row: leading one                          | mantissa, accumulators
+    stage 5   reciprocal                                              | reciprocal, accumulators
+    stage 6   products                                                | outputs
     """
 
     latency = 6
@@ -42,6 +44,14 @@ class DeferredTail(wiring.Component):
         self.columns = check_count("columns", columns, MAX_COLUMNS)
         self.accumulator_bits = check_count("accumulator_bits", accumulator_bits, 48)
         self.lanes = check_buildable(spec.scores)
+        largest = spec.weight.high << (VALUE_BITS - 1)
+        self.longest_row = (1 << (accumulator_bits - 1)) // largest
+        """Elements of a row that the accumulators hold, whatever weights and values are."""
+        if self.lanes > self.longest_row:
+            raise ValueError(
+                f"accumulator_bits = {accumulator_bits}: a slice of {self.lanes} weights {spec.weight} times int8 values "
+                f"needs at least {(self.lanes * largest - 1).bit_length() + 1}"
+            )
         row_of_values = data.ArrayLayout(signed(VALUE_BITS), columns)
         self._product_bits = accumulator_bits + spec.reciprocal.fraction + 2
         exponent = spec.reciprocal.fraction + spec.powsum.bits - 1
@@ -78,24 +88,20 @@ class DeferredTail(wiring.Component):
         spec, scores = self.spec, self.spec.scores
         m.submodules.reciprocal = reciprocal = self.reciprocal
         slices, outputs = self.slices, self.outputs
-        valid_2, valid_3 = Signal(name="valid_2"), Signal(name="valid_3")
-        last_2, last_3 = Signal(name="last_2"), Signal(name="last_3")
-        # A finished row: its leading one is being found, its reciprocal, its products.
-        row = [Signal(name=f"row_{step}") for step in ("sum", "mantissa", "reciprocal")]
-        into_state = Signal()
-        into_3 = Signal()
-        into_2 = Signal()
-        busy = Cat(row).any() | outputs.valid
-        m.d.comb += [
-            into_state.eq(valid_3 & ~(last_3 & busy)),
-            into_3.eq(valid_2 & (~valid_3 | into_state)),
-            slices.ready.eq(~valid_2 | into_3),
-            into_2.eq(slices.valid & slices.ready),
-        ]
-        with m.If(slices.ready):
-            m.d.sync += valid_2.eq(into_2)
-        with m.If(~valid_3 | into_state):
-            m.d.sync += valid_3.eq(into_3)
+        # Each stage takes what is in front of it when it is empty or passes its own on; from the row's state on, only
+        # finished rows move.
+        valid = {stage: Signal(name=f"valid_{stage}") for stage in range(2, 7)} | {7: outputs.valid}
+        into = {stage: Signal(name=f"into_{stage}") for stage in range(2, 8)}
+        last_2, last_3 = Signal(reset_less=True), Signal(reset_less=True)
+        passed_on = {stage: into[stage + 1] for stage in range(2, 7)} | {7: outputs.valid & outputs.ready}
+        offered = {stage: valid[stage - 1] for stage in range(3, 8)} | {2: slices.valid}
+        for stage, enable in into.items():
+            free = Signal(name=f"free_{stage}")
+            m.d.comb += [free.eq(~valid[stage] | passed_on[stage]), enable.eq(offered[stage] & free)]
+            with m.If(free):
+                m.d.sync += valid[stage].eq(enable & last_3 if stage == 4 else enable)
+            if stage == 2:
+                m.d.comb += slices.ready.eq(free)
 
         # Stage 1.
         first = Signal(init=1)
@@ -107,7 +113,7 @@ class DeferredTail(wiring.Component):
         ]
         values = Signal.like(slices.p.v, reset_less=True)
         dropped = scores.unnormed.fraction - spec.weight.fraction
-        with m.If(into_2):
+        with m.If(into[2]):
             m.d.sync += [
                 first.eq(slices.p.last),
                 before.eq(slices.p.max),
@@ -128,7 +134,7 @@ class DeferredTail(wiring.Component):
             Signal(signed(self.accumulator_bits), reset_less=True, name=f"dot_{c}")
             for c in range(self.columns)
         ]
-        with m.If(into_3):
+        with m.If(into[3]):
             m.d.sync += [
                 shift_3.eq(shift_2),
                 first_3.eq(first_2),
@@ -142,30 +148,31 @@ class DeferredTail(wiring.Component):
         powsum = Signal(unsigned(spec.powsum.bits), reset_less=True)
         accumulators = [Signal.like(dot, reset_less=True, name=f"a_{c}") for c, dot in enumerate(dots)]
         renormed = Mux(first_3, 0, powsum >> shift_3)
-        with m.If(into_state):
+        with m.If(into[4]):
             m.d.sync += powsum.eq(saturate(renormed + weight_sum, spec.powsum.bits))
             for accumulator, dot in zip(accumulators, dots, strict=True):
                 m.d.sync += accumulator.eq(Mux(first_3, 0, _halved_up(accumulator, shift_3)) + dot)
 
-        # The row. Its accumulators are free for the next row as soon as they are copied.
-        finished = [Signal.like(a, reset_less=True, name=f"finished_{c}") for c, a in enumerate(accumulators)]
-        ends = Signal()
+        # Stages 4 to 6: the accumulators go along, for the next row needs its own.
         m.d.comb += [
-            ends.eq(into_state & last_3),
             reciprocal.powsum.eq(powsum),
-            reciprocal.enable_1.eq(row[0]),
-            reciprocal.enable_2.eq(row[1]),
+            reciprocal.enable_1.eq(into[5]),
+            reciprocal.enable_2.eq(into[6]),
         ]
-        m.d.sync += [row[0].eq(ends), row[1].eq(row[0]), row[2].eq(row[1])]
-        with m.If(row[0]):
-            m.d.sync += [copy.eq(a) for copy, a in zip(finished, accumulators, strict=True)]
+        finished = accumulators
+        for stage in (5, 6):
+            copies = [
+                Signal.like(a, reset_less=True, name=f"finished_{stage}_{c}")
+                for c, a in enumerate(accumulators)
+            ]
+            with m.If(into[stage]):
+                m.d.sync += [copy.eq(a) for copy, a in zip(copies, finished, strict=True)]
+            finished = copies
         exponent = Signal.like(outputs.p.exponent, reset_less=True)
         products = Signal.like(outputs.p.o, reset_less=True)
-        with m.If(row[2]):
+        with m.If(into[7]):
             m.d.sync += exponent.eq(reciprocal.leading_one + spec.reciprocal.fraction)
             m.d.sync += [products[c].eq(a * reciprocal.reciprocal) for c, a in enumerate(finished)]
-        with m.If(row[2] | outputs.ready):
-            m.d.sync += outputs.valid.eq(row[2])
         m.d.comb += [outputs.p.exponent.eq(exponent), outputs.p.o.eq(products)]
         return m
 

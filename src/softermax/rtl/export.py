@@ -13,7 +13,9 @@ from softermax.rtl.datasheet import datasheet
 from softermax.rtl.simulation import ports_of
 from softermax.rtl.units import UnitName, create
 from softermax.rtl.vectors import vectors
-from softermax.spec import SoftermaxSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
+
+_NAMES = {"top": "softermax_top", "deferred": "deferred_tail"}
 
 
 def contents(component: Any, name: str, slices: int) -> dict[str, str]:
@@ -32,10 +34,14 @@ def contents(component: Any, name: str, slices: int) -> dict[str, str]:
 
 
 def export(
-    spec: SoftermaxSpec, unit: UnitName, folder: Path, parameters: Mapping[str, int], slices: int = 600
+    spec: SoftermaxSpec | DeferredSpec,
+    unit: UnitName,
+    folder: Path,
+    parameters: Mapping[str, int],
+    slices: int = 600,
 ) -> list[Path]:
     """Write a unit's files; everything is made before the first file is written."""
-    name = "softermax_top" if unit == "top" else unit.replace("-", "_")
+    name = _NAMES.get(unit, unit.replace("-", "_"))
     files = contents(create(spec, unit, **parameters), name, slices)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder}: not a folder")

@@ -36,12 +36,14 @@ def pack(layout: data.StructLayout, fields: Mapping[str, Any]) -> Words:
         else:
             places = [(field.offset, field.width, value)]
         for offset, width, column in places:
-            bits = column.astype(np.int64).astype(np.uint64) & np.uint64((1 << width) - 1)
             chunk, shift = divmod(offset, CHUNK)
-            bits <<= np.uint64(shift)
-            packed[:, chunk] |= bits & np.uint64(0xFFFFFFFF)
-            if shift + width > CHUNK:
-                packed[:, chunk + 1] |= bits >> np.uint64(CHUNK)
+            done = 0
+            while done < width:
+                taken = min(CHUNK - shift, width - done)
+                # Beyond 64 bits there is nothing but the sign.
+                piece = (column.astype(np.int64) >> min(done, 63)) & ((1 << taken) - 1)
+                packed[:, chunk] |= piece.astype(np.uint64) << np.uint64(shift)
+                chunk, shift, done = chunk + 1, 0, done + taken
     return packed.astype(np.uint32)
 
 
@@ -53,11 +55,13 @@ def unpack(layout: data.StructLayout, words: Words) -> dict[str, IntArray]:
         columns = []
         for offset, width, signed in _leaves(field):
             chunk, shift = divmod(offset, CHUNK)
+            width = min(width, 64)
             bits = wide[:, chunk] >> np.uint64(shift)
             for further in range(1, -(-(shift + width) // CHUNK)):
                 bits |= wide[:, chunk + further] << np.uint64(CHUNK * further - shift)
-            value = (bits & np.uint64((1 << width) - 1)).astype(np.int64)
-            columns.append(value - ((value >> (width - 1)) << width) if signed else value)
+            # To the top and back down: the sign comes with it.
+            value = (bits << np.uint64(64 - width)).astype(np.int64) >> (64 - width)
+            columns.append(value if signed or width == 64 else value & ((1 << width) - 1))
         out[name] = np.stack(columns, axis=1) if isinstance(field.shape, data.ArrayLayout) else columns[0]
     return out
 

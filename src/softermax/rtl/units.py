@@ -21,8 +21,8 @@ _TAKES = {
 }
 
 
-def create(spec: SoftermaxSpec, unit: UnitName = "top", **parameters: int) -> Any:
-    """A unit of a spec, as a component.
+def create(spec: SoftermaxSpec | DeferredSpec, unit: UnitName = "top", **parameters: int) -> Any:
+    """A unit of a spec, as a component. Only ``deferred`` is made of a `DeferredSpec`, or of the default one.
 
     ``top`` takes ``rows`` (open at a time) and ``depth`` (slices a row may have), ``unnormed-softmax``
     takes ``rows``, ``normalization`` takes ``lanes`` (the slice width unless given) and ``rows``,
@@ -30,16 +30,20 @@ def create(spec: SoftermaxSpec, unit: UnitName = "top", **parameters: int) -> An
     """
     if unit not in UNITS:
         raise ValueError(f"unit = {unit!r}: allowed is {', '.join(UNITS)}")
-    lanes = check_buildable(spec)
+    deferred = spec if isinstance(spec, DeferredSpec) else None
+    scores = spec.scores if isinstance(spec, DeferredSpec) else spec
+    if deferred is not None and unit != "deferred":
+        raise ValueError(f"unit = {unit!r}: a DeferredSpec makes the unit deferred; give its scores' spec")
+    lanes = check_buildable(scores)
     unknown = sorted(set(parameters) - _TAKES[unit])
     if unknown:
         raise ValueError(
             f"{unknown[0]} = {parameters[unknown[0]]}: {unit} takes {' and '.join(sorted(_TAKES[unit]))}"
         )
     if unit == "top":
-        return Softermax(spec, **parameters)
+        return Softermax(scores, **parameters)
     if unit == "unnormed-softmax":
-        return UnnormedSoftmax(spec, **parameters)
+        return UnnormedSoftmax(scores, **parameters)
     if unit == "deferred":
-        return DeferredTail(DeferredSpec(scores=spec), **{"columns": 64, **parameters})
-    return Normalization(spec, **{"lanes": lanes, **parameters})
+        return DeferredTail(deferred or DeferredSpec(scores=scores), **{"columns": 64, **parameters})
+    return Normalization(scores, **{"lanes": lanes, **parameters})

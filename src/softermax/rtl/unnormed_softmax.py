@@ -49,6 +49,7 @@ class UnnormedSoftmax(wiring.Component):
     def __init__(self, spec: SoftermaxSpec, rows: int = 1) -> None:
         self.spec = spec
         self.rows = check_count("rows", rows, MAX_ROWS)
+        self.lanes = check_buildable(spec)
         super().__init__(
             {
                 "slices": In(stream.Signature(slice_layout(spec, rows))),
@@ -57,7 +58,7 @@ class UnnormedSoftmax(wiring.Component):
             }
         )
         self.int_max = IntMax(spec, rows)
-        self.power_of_two = PowerOfTwo(spec, check_buildable(spec))
+        self.power_of_two = PowerOfTwo(spec, self.lanes)
         self.reduction = Reduction(spec, rows)
 
     def elaborate(self, platform: Any) -> Module:

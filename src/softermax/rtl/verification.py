@@ -13,6 +13,7 @@ from softermax.rtl.normalization import Normalization
 from softermax.rtl.simulation import Simulation
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.vectors import slices_of
 from softermax.rtl.words import check_buildable
 from softermax.spec import PRESETS, SoftermaxSpec
 from softermax.verify import Body
@@ -30,26 +31,6 @@ def _top(spec: SoftermaxSpec) -> Simulation:
 @lru_cache(maxsize=8)
 def _units(spec: SoftermaxSpec) -> tuple[Simulation, Simulation]:
     return Simulation(UnnormedSoftmax(spec, _ROWS)), Simulation(Normalization(spec, check_buildable(spec)))
-
-
-def slices_of(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: int) -> dict[str, IntArray]:
-    """Rows as the fields of a stream of slices, some rows at a time, a slice of each in turn."""
-    lanes = check_buildable(spec)
-    rows, columns = raw.shape
-    slices = spec.slices(columns)
-
-    def cut(values: IntArray | BoolArray) -> IntArray:
-        padded = np.zeros((rows, slices * lanes), dtype=np.int64)
-        padded[:, :columns] = values
-        return padded.reshape(rows * slices, lanes)
-
-    row, at = np.divmod(np.arange(rows * slices), slices)
-    order = np.lexsort((row, at, row // open_rows))
-    fields = {"x": cut(raw)[order], "mask": cut(mask)[order]}
-    fields |= {"first": (at == 0).astype(np.int64)[order], "last": (at == slices - 1).astype(np.int64)[order]}
-    if open_rows > 1:
-        fields["row"] = (row % open_rows)[order]
-    return fields
 
 
 def _run_top(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> tuple[IntArray, IntArray | None]:
