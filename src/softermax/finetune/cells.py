@@ -27,7 +27,7 @@ SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a task the table takes, so that all of it takes about eight core-hours."""
+    """How much of a task the table takes, so that all of it takes about three core-hours."""
 
     seeds: int
     train_rows: int | None = None
@@ -37,15 +37,15 @@ class Share:
 
 
 SHARES = {
-    "stsb": Share(seeds=5),
-    "rte": Share(seeds=3),
-    "mrpc": Share(seeds=3),
-    "cola": Share(seeds=3),
-    "sst2": Share(seeds=1, train_rows=10000),
-    "qnli": Share(seeds=1, train_rows=5000),
-    "qqp": Share(seeds=1, train_rows=8000),
-    "mnli": Share(seeds=1, train_rows=8000),
-    "squad": Share(seeds=1, train_rows=2400, dev_rows=1000, batch=16),
+    "stsb": Share(seeds=5, train_rows=2500),
+    "rte": Share(seeds=3, train_rows=800),
+    "mrpc": Share(seeds=3, train_rows=1000),
+    "cola": Share(seeds=3, train_rows=2500),
+    "sst2": Share(seeds=1, train_rows=4000),
+    "qnli": Share(seeds=1, train_rows=1200),
+    "qqp": Share(seeds=1, train_rows=2000),
+    "mnli": Share(seeds=1, train_rows=2000),
+    "squad": Share(seeds=1, train_rows=1200, dev_rows=400, batch=16),
 }
 """Smallest first, which is also the order in which they are run."""
 
