@@ -21,7 +21,7 @@ from softermax.fixedpoint import Rounding
 from softermax.spec import SoftermaxSpec
 from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
-_LIMB = 32
+LIMB = 32
 
 
 class Lookup(NamedTuple):
@@ -101,7 +101,7 @@ def saturates(x: Tensor, spec: SoftermaxSpec) -> Tensor:
 def _unclipped(x: Tensor, spec: SoftermaxSpec) -> Tensor:
     wide = x if x.dtype == torch.float64 else x.float()
     scaled = wide * torch.tensor(spec.input_scale, dtype=wide.dtype, device=x.device)
-    rounded = _rounded(scaled, spec.input_rounding)
+    rounded = round_by(scaled, spec.input_rounding)
     # Single precision does not hold the largest of the wide words.
     return rounded.double() if spec.input.bits > 24 else rounded
 
@@ -184,7 +184,7 @@ def powsum(unnormed: Tensor, maximum: Tensor, spec: SoftermaxSpec) -> Tensor:
         lanes = spec.slice_width
         single = lanes is not None and lanes << spec.unnormed.bits <= 1 << 24
         exact = unnormed.sum(-1) if single else unnormed.double().sum(-1)
-        terms = _rounded(exact * 2.0**-drop, spec.powsum_rounding).clamp(max=top)
+        terms = round_by(exact * 2.0**-drop, spec.powsum_rounding).clamp(max=top)
     else:
         terms = _shifted(unnormed.sum(-1), drop, spec.powsum_rounding).clamp(max=top)
     if spec.slice_width is None:
@@ -193,24 +193,24 @@ def powsum(unnormed: Tensor, maximum: Tensor, spec: SoftermaxSpec) -> Tensor:
         return _powsum_in_order(terms.to(torch.int64), maximum, top)
     exponent = maximum - maximum[..., -1:] + 1023
     weight = (exponent << 52).view(torch.float64)  # 2^-(m_last - m_s), exact
-    limbs = max(1, (1 << spec.max.integer) // _LIMB)
-    parts = _limbs(terms * weight, limbs)
+    limbs = max(1, (1 << spec.max.integer) // LIMB)
+    parts = split_limbs(terms * weight, limbs)
     total = _carried([part.sum(-1) for part in parts])
     columns = unnormed.shape[-1] * unnormed.shape[-2]
     if torch.compiler.is_exporting() or columns * 2 << spec.powsum.fraction > top:
         after = [part.sum(-1, keepdim=True) - part.cumsum(-1) for part in parts]
-        restarted = [a + b for a, b in zip(after, _limbs(top * weight, limbs), strict=True)]
+        restarted = [a + b for a, b in zip(after, split_limbs(top * weight, limbs), strict=True)]
         total = torch.minimum(total, _carried(restarted).amin(-1))
     # else: unnormed words are below 2, so the sum stays in range
     return total.to(torch.int64)
 
 
-def _limbs(shifted: Tensor, count: int) -> list[Tensor]:
+def split_limbs(shifted: Tensor, count: int) -> list[Tensor]:
     """A shifted word in float64: its integer part, and its fraction in limbs of 32 bits."""
     parts = [shifted.floor()]
     rest = shifted - parts[0]
     for _ in range(count):
-        rest = rest * 2.0**_LIMB
+        rest = rest * 2.0**LIMB
         parts.append(rest.floor())
         rest = rest - parts[-1]
     return parts
@@ -219,7 +219,7 @@ def _limbs(shifted: Tensor, count: int) -> list[Tensor]:
 def _carried(parts: list[Tensor]) -> Tensor:
     carry = torch.zeros_like(parts[0])
     for part in reversed(parts[1:]):
-        carry = ((part + carry) * 2.0**-_LIMB).floor()
+        carry = ((part + carry) * 2.0**-LIMB).floor()
     return parts[0] + carry
 
 
@@ -262,7 +262,7 @@ def normalize(num: Tensor, leading_one: Tensor, recip: Tensor, spec: SoftermaxSp
         shift = shift + leading_one - spec.powsum.fraction
     if num.is_floating_point():
         factor = recip.to(num.dtype) * _power(-shift)
-        words = _rounded(num * factor[..., None, None], spec.output_rounding)
+        words = round_by(num * factor[..., None, None], spec.output_rounding)
     else:
         words = _shifted(num * recip[..., None, None], shift[..., None, None], spec.output_rounding)
     return words.clamp(max=spec.output.high)
@@ -288,7 +288,7 @@ def _choose(index: Tensor, values: tuple[float, ...]) -> Tensor:
     return chosen
 
 
-def _rounded(v: Tensor, rounding: Rounding) -> Tensor:
+def round_by(v: Tensor, rounding: Rounding) -> Tensor:
     if rounding == "half-even":
         return v.round()
     if rounding == "half-up":

@@ -118,29 +118,29 @@ def _power_of_two(lanes: Tensor, maximum: Tensor, spec: SoftermaxSpec) -> Tensor
     whole = (t * spec.input.lsb).floor()
     lpw = _lookup(p.pow2, t - whole * one)
     shifted = lpw * _power(whole.clamp(-(spec.unnormed.bits + 1), 0), t.dtype)
-    return words._rounded(shifted, spec.unnormed_rounding)
+    return words.round_by(shifted, spec.unnormed_rounding)
 
 
 def _powsum(unnormed: Tensor, maximum: Tensor, spec: SoftermaxSpec) -> Tensor:
     """A4, in the closed form that `words.powsum` explains."""
     top = spec.powsum.high
     exact = unnormed.double().sum(-1) * 2.0 ** (spec.powsum.fraction - spec.unnormed.fraction)
-    terms = words._rounded(exact, spec.powsum_rounding).clamp(max=top)
+    terms = words.round_by(exact, spec.powsum_rounding).clamp(max=top)
     if spec.slice_width is None:
         return terms.squeeze(-1)
     weight = _power(maximum - maximum[..., -1:], torch.float64)
-    limbs = max(1, (1 << spec.max.integer) // words._LIMB)
-    parts = words._limbs(terms * weight, limbs)
+    limbs = max(1, (1 << spec.max.integer) // words.LIMB)
+    parts = words.split_limbs(terms * weight, limbs)
     total = _carried([part.sum(-1) for part in parts])
     after = [part.sum(-1, keepdim=True) - part.cumsum(-1) for part in parts]
-    restarted = [a + b for a, b in zip(after, words._limbs(top * weight, limbs), strict=True)]
+    restarted = [a + b for a, b in zip(after, words.split_limbs(top * weight, limbs), strict=True)]
     return torch.minimum(total, _carried(restarted).amin(-1))
 
 
 def _carried(parts: list[Tensor]) -> Tensor:
     whole = parts[-1]
     for part in reversed(parts[:-1]):
-        whole = part + (whole * 2.0**-words._LIMB).floor()
+        whole = part + (whole * 2.0**-words.LIMB).floor()
     return whole
 
 
@@ -167,7 +167,7 @@ def _normalize(numerator: Tensor, leading_one: Tensor, recip: Tensor, spec: Soft
     if spec.output_mode == "fixed":
         factor = factor * _power(spec.powsum.fraction - leading_one, recip.dtype)
     product = numerator * factor.to(numerator.dtype)[..., None, None]
-    return words._rounded(product, spec.output_rounding).clamp(max=spec.output.high)
+    return words.round_by(product, spec.output_rounding).clamp(max=spec.output.high)
 
 
 _EXPONENT = 320

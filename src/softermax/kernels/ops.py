@@ -7,6 +7,7 @@ keeps the core's own object beside it. Rows lie along the last axis.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from softermax.extras import need
@@ -27,15 +28,12 @@ _specs: dict[str, tuple[SoftermaxSpec, Any]] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@lru_cache(maxsize=256)
 def spec_text(spec: SoftermaxSpec) -> str:
     """The text by which the operators know a spec; the same for equal specs."""
-    text = getattr(spec, "_operator_text", None)
-    if text is None:
-        text = " ".join(str(value) for value in spec.to_dict().values())
-        object.__setattr__(spec, "_operator_text", text)
-    if text not in _specs:
-        _specs[text] = spec, native_spec(spec)
-    return str(text)
+    text = " ".join(str(value) for value in spec.to_dict().values())
+    _specs[text] = spec, native_spec(spec)
+    return text
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -257,9 +255,13 @@ def _int8_rows_fake(
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.save_for_backward(*output[1:])
     ctx.spec = inputs[2]
+    # Else every backward pass fills zero gradients for the words, the marks and the exponents.
+    ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor, None, None]:
+def _gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, None, None]:
+    if grad is None:
+        return None, None, None
     return torch.ops.softermax.backward(grad, *ctx.saved_tensors, ctx.spec), None, None
 
 
