@@ -18,7 +18,8 @@ def carry_save(
     """Words whose sum is that of unsigned ``words``, modulo ``2**bits``: two, or as many as are left
     after some levels of full adders.
 
-    Bits of a word that are constant cost nothing: their adders shrink in synthesis.
+    Bits of a word that are constant cost nothing: their adders shrink in synthesis. A word that arrives
+    late goes into the last gate of its adders, sums being later than carries: less of them is set off twice.
     """
     level = 0
     while len(words) > 2 and level != levels:
@@ -34,7 +35,7 @@ def carry_save(
                 total.eq(propagate ^ c),
                 carry.eq(((a & b) | (c & propagate)) << 1),
             ]
-            above += [total, carry]
-        words = above + list(words[len(words) // 3 * 3 :])
+            above += [carry, total]
+        words = list(words[len(words) // 3 * 3 :]) + above
         level += 1
     return list(words)

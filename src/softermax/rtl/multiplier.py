@@ -38,14 +38,25 @@ def recode(m: Module, reciprocal: Value, fraction: int) -> data.View:
     return recoded
 
 
-def multiply(m: Module, numerator: Value, factor: data.View, fraction: int, name: str) -> Signal:
-    """The product with a recoded reciprocal.
+def multiply(
+    m: Module,
+    numerator: Value,
+    factor: data.View,
+    fraction: int,
+    name: str,
+    half: int | None = None,
+    largest: int | None = None,
+) -> Signal:
+    """The product with a recoded reciprocal, and ``2**half`` added to it if that is given: what is left of
+    rounding half up is then to truncate. ``largest`` is the largest numerator, if not all of its bits.
 
     A negative row of bits is the row's complement, one unit short: the unit goes into the gap below
     the next row. Signs are not extended: the bits put above the rows instead add up to the signs
     and one carry beyond the product.
     """
-    product = Signal(len(numerator) + fraction, name=name)
+    largest = (1 << len(numerator)) - 1 if largest is None else largest
+    most = (largest << fraction) + (0 if half is None else 1 << half)
+    product = Signal(max(len(numerator) + fraction, most.bit_length()), name=name)
     count = fraction // 2
     once, twice = Cat(numerator, Const(0, 1)), Cat(Const(0, 1), numerator)
     rows: list[Value] = []
@@ -58,5 +69,23 @@ def multiply(m: Module, numerator: Value, factor: data.View, fraction: int, name
         rows.append(Cat(below, size ^ sign.replicate(len(size)), above))
         below = Cat(Const(0, 2 * i), sign, Const(0, 1))
     rows.append(Cat(below, Mux(factor.top_two, twice, once)))
-    m.d.comb += product.eq(sum(carry_save(m, rows, len(product), f"{name}_rows")))
+    # The lowest row last: it ends below the others, so that fewer columns wait for their sum.
+    words = carry_save(m, rows[::-1], len(product), f"{name}_rows")
+    if half is not None:
+        added = 1 << half
+        signs_carry = len(numerator) + 1 + 2 * count
+        if count and signs_carry < len(product):
+            added += 1 << signs_carry
+        words = _add_above(m, words, added, half, len(product), f"{name}_half")
+    m.d.comb += product.eq(sum(words))
     return product
+
+
+def _add_above(
+    m: Module, words: list[Value], constant: int, lowest: int, bits: int, name: str
+) -> list[Value]:
+    """Two words whose sum is that of at most two and a constant without bits below ``lowest``: only the
+    columns from there on take part."""
+    a, b = (word | Const(0, bits) for word in (*words, Const(0, bits))[:2])
+    above = carry_save(m, [a[lowest:], b[lowest:], Const(constant >> lowest)], bits - lowest, name)
+    return [Cat(word[:lowest], upper) for word, upper in zip((a, b), above, strict=True)]

@@ -21,10 +21,11 @@ from softermax.rtl.words import (
     unnormed_bits,
 )
 from softermax.spec import SoftermaxSpec
+from softermax.tables import pow2_table
 
 _GROUP = 4
 """Lanes with registers of their own for what belongs to the row: it would have to reach too many gates at
-once otherwise, and a group whose words are all zero stands still."""
+once otherwise, and a group whose words all come out as zero, whatever the reciprocal, stands still."""
 
 
 class Normalization(wiring.Component):
@@ -35,13 +36,13 @@ class Normalization(wiring.Component):
     the order in which they came in. All lanes share the row's one reciprocal.
 
     A row with an element in it has a PowSum of at least 0.5 (A5). The unit relies on that: where
-    PowSum is less, all of the row's words must be zero.
+    PowSum is less, all of the row's words must be zero. No word may exceed what the table of 2^x holds.
 
     row, 1    leading one of PowSum                                       | position, mantissa
     row, 2    the reciprocal                                              | position, reciprocal
     stage 1   numerators, u >> (row's max - slice's max)                  | numerators, digits of the reciprocal
-    stage 2   product (row-scaled: rounded, saturated)                    | its bits that count
-    stage 3   shift by the leading one's position, rounded and saturated, without a register
+    stage 2   product (row-scaled: rounded)                               | its bits that count
+    stage 3   shift by the leading one's position, rounded; saturated     | none
     """
 
     row_latency = 2
@@ -62,6 +63,10 @@ class Normalization(wiring.Component):
             }
         )
         self.reciprocal = Reciprocal(spec)
+        self._largest = int(pow2_table(spec)((1 << spec.input.fraction) - 1))
+        # PowSum is at least 0.5: its leading one stands at Fd - 1 or above.
+        dropped = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
+        self._least_shift = dropped - (spec.output_mode != "row-scaled")
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -141,13 +146,18 @@ class Normalization(wiring.Component):
                 row = register
             m.d.comb += out.p.row.eq(row)
 
+        # A numerator with no bit from here on gives zero: times 1, the largest reciprocal, less than half a unit.
+        vanishing = self._least_shift - spec.reciprocal.fraction - (spec.output_rounding != "truncate")
+        vanishing = max(vanishing, 0)
         for group, start in enumerate(range(0, self.lanes, _GROUP)):
             lanes = range(start, min(start + _GROUP, self.lanes))
             u = [slices.p.u[lane][: unnormed_bits(spec)] for lane in lanes]
             live_1 = Signal(name=f"live_1_{group}")
             live_2 = Signal(reset_less=True, name=f"live_2_{group}")
             live_3 = Signal(reset_less=True, name=f"live_3_{group}")
-            m.d.comb += live_1.eq(Cat(u).any() & ~nothing_left)
+            n = [Signal(unnormed_bits(spec), name=f"n_{lane}") for lane in lanes]
+            m.d.comb += [now.eq(value >> shift[:shift_bits]) for now, value in zip(n, u, strict=True)]
+            m.d.comb += live_1.eq(Cat(now[vanishing:] for now in n).any() & ~nothing_left)
             factor = Signal(digits_layout(spec.reciprocal.fraction), reset_less=True, name=f"factor_{group}")
             beyond_2 = Signal.like(beyond, reset_less=True, name=f"beyond_2_{group}")
             beyond_3 = Signal.like(beyond, reset_less=True, name=f"beyond_3_{group}")
@@ -158,9 +168,7 @@ class Normalization(wiring.Component):
                 m.d.sync += live_2.eq(live_1)
             with m.If(into_2 & live_1):
                 m.d.sync += [factor.eq(recoded), beyond_2.eq(beyond)]
-                m.d.sync += [
-                    n.eq(value >> shift[:shift_bits]) for n, value in zip(numerators, u, strict=True)
-                ]
+                m.d.sync += [numerator.eq(now) for numerator, now in zip(numerators, n, strict=True)]
             with m.If(into_3):
                 m.d.sync += live_3.eq(live_2)
             with m.If(into_3 & live_2):
@@ -174,25 +182,29 @@ class Normalization(wiring.Component):
         self, m: Module, lane: int, numerator: Signal, factor: data.View, beyond: Signal, enable: Value
     ) -> Value:
         """Stages 2 and 3 of a lane."""
-        spec = self.spec
-        product = multiply(m, numerator, factor, spec.reciprocal.fraction, f"product_{lane}")
-        drop = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
-        if spec.output_mode == "row-scaled":
-            y = Signal(unsigned(spec.output.bits), reset_less=True, name=f"y_{lane}")
-            with m.If(enable):
-                m.d.sync += y.eq(saturate(shift_right(product, drop, spec.output_rounding), spec.output.bits))
-            return y
-        # The shift is at least `drop - 1`, and what lies below it only matters for rounding: one bit to
-        # round half up, all of them to even.
-        drop -= 1
-        below = {"truncate": 0, "half-up": min(1, drop), "half-even": drop}[spec.output_rounding]
-        kept = Signal(len(product) - drop + below, reset_less=True, name=f"product_kept_{lane}")
+        spec, bits = self.spec, self.spec.output.bits
+        row_scaled, rounding, drop = spec.output_mode == "row-scaled", spec.output_rounding, self._least_shift
+        half = None
+        if row_scaled and rounding == "half-up" and drop:
+            # The product is always rounded at the same bit: the half unit joins the rows that are added.
+            rounding, half = "truncate", drop - 1
+        fraction, largest = spec.reciprocal.fraction, self._largest
+        product = multiply(m, numerator, factor, fraction, f"product_{lane}", half, largest)
+        # What lies below the least shift only matters for rounding: one bit to round half up, all of them to even.
+        below = {"truncate": 0, "half-up": min(1, drop), "half-even": drop}[rounding]
+        counts: Value = product[drop - below :]
+        if row_scaled and not below:
+            # Too large is too large by any number of bits.
+            counts = Cat(counts[:bits], counts[bits:].any())
+        kept = Signal(len(counts), reset_less=True, name=f"product_kept_{lane}")
         with m.If(enable):
-            m.d.sync += kept.eq(product[drop - below :])
-        if spec.output_rounding == "half-up" and below:
+            m.d.sync += kept.eq(counts)
+        if row_scaled:
+            rounded = shift_right(kept, below, rounding)
+        elif rounding == "half-up" and below:
             # The bit behind the point comes with the word: nothing else has to be kept for it.
             shifted = kept >> beyond
-            rounded: Value = shifted[1:] + shifted[0]
+            rounded = shifted[1:] + shifted[0]
         else:
-            rounded = shift_right(kept, beyond + below, spec.output_rounding)
-        return saturate(rounded, spec.output.bits)
+            rounded = shift_right(kept, beyond + below, rounding)
+        return saturate(rounded, bits)
