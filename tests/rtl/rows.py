@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from softermax import golden
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
+from softermax.silicon import stimuli
 from softermax.spec import SoftermaxSpec
 
 Block = tuple[IntArray, BoolArray]
@@ -19,6 +23,7 @@ _BY_SLICE = (
     "local_max", "running_max", "renorm_shift", "unnormed", "slice_sum", "slice_powsum", "powsum",
     "numerator", "numerator_shift",
 )  # fmt: skip
+_MADE = ("k", "renormed")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Schedule:
     exponent: IntArray
     """Likewise, the row's exponent (A7)."""
     leading_one: IntArray
+    """Of each slice's row, likewise."""
     reciprocal: IntArray
 
     @property
@@ -52,7 +58,9 @@ def interleave(spec: SoftermaxSpec, blocks: list[Block], rows: int, rng: np.rand
     """All rows of the blocks, with up to ``rows`` of them open at a time, slices mixed at random."""
     width = spec.slice_width
     assert width is not None
-    parts: dict[str, list[IntArray]] = {name: [] for name in ("x", "mask", "words", "exponent", *_BY_SLICE)}
+    parts: dict[str, list[IntArray]] = {
+        name: [] for name in ("x", "mask", "words", "exponent", *_BY_SLICE, *_MADE)
+    }
     by_row: dict[str, list[IntArray]] = {"leading_one": [], "reciprocal": []}
     lengths: list[int] = []
     for raw, mask in blocks:
@@ -68,6 +76,11 @@ def interleave(spec: SoftermaxSpec, blocks: list[Block], rows: int, rng: np.rand
         for name in _BY_SLICE:
             value = getattr(out.trace, name)
             parts[name].append(value.reshape(count * slices, *value.shape[2:]))
+        # Steps within a word of the trace: Power of Two's shift, and what is left of the sum so far.
+        t = parts["x"][-1] - (parts["running_max"][-1][:, None] << spec.input.fraction)
+        parts["k"].append(-(t >> spec.input.fraction))
+        so_far = np.pad(out.trace.powsum[:, :-1], ((0, 0), (1, 0)))
+        parts["renormed"].append((so_far >> np.minimum(out.trace.renorm_shift, 63)).reshape(-1))
         for name, column in by_row.items():
             column.append(getattr(out.trace, name))
         lengths += [slices] * count
@@ -107,12 +120,11 @@ def interleave(spec: SoftermaxSpec, blocks: list[Block], rows: int, rng: np.rand
     position[order] = np.arange(total)
     return Schedule(
         fields,
-        {name: flat[name][order] for name in _BY_SLICE},
+        {name: flat[name][order] for name in (*_BY_SLICE, *_MADE)},
         position[drained],
         flat["words"][drained],
         flat["exponent"][drained],
-        np.concatenate(by_row["leading_one"])[finished],
-        np.concatenate(by_row["reciprocal"])[finished],
+        *(np.concatenate(values)[finished].repeat(np.array(lengths)[finished]) for values in by_row.values()),
     )
 
 
@@ -166,3 +178,25 @@ def random_rows(spec: SoftermaxSpec, slices: int, longest: int, rng: np.random.G
         yield uniform, rng.random(uniform.shape) < rng.random((count, 1))
         padded = np.clip(np.rint(rng.normal(0, spread, (count, columns))), low, high).astype(np.int64)
         yield padded, np.arange(columns) < rng.integers(0, columns + 1, (count, 1))
+
+
+def sentence(spec: SoftermaxSpec) -> Block:
+    """A row of a real model's attention, from the package's own data."""
+    text = (
+        importlib.resources.files("softermax.report")
+        .joinpath("attention_row.json")
+        .read_text(encoding="utf-8")
+    )
+    return whole(golden.quantize(np.array([json.loads(text)["scores"]]), spec))
+
+
+def recorded_rows(spec: SoftermaxSpec, columns: int, rng: np.random.Generator) -> Block:
+    """Attention scores of a real model on real text, cut to rows of ``columns``; half of the rows end early,
+    as rows of padded or causal attention do, and some are scaled as with A9's fold."""
+    scores, reason = stimuli.recorded()
+    if scores is None:
+        pytest.skip(reason)
+    values = scores.values[:, : scores.values.shape[1] // columns * columns].reshape(-1, columns)
+    values = np.where(rng.random((len(values), 1)) < 0.5, values, values * np.float32(np.log2(np.e)))
+    ends = np.where(rng.random(len(values)) < 0.5, columns, rng.integers(1, columns + 1, len(values)))
+    return golden.quantize(values, spec), np.arange(columns) < ends[:, None]
