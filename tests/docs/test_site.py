@@ -1,0 +1,164 @@
+"""The site: it builds without a warning, its links lead somewhere, it loads nothing from the network."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from .blocks import ROOT
+
+SCHEMES = ("http", "https")
+
+
+def load(name: str) -> ModuleType:
+    """A script of docs/_build."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / "_build" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Page(HTMLParser):
+    """What a page links to, loads, and can be linked at."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.ids: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value for name, value in attrs if value is not None}
+        self.ids |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        elif tag == "link" and values.get("rel") not in ("canonical", "prev", "next"):
+            self.loads.append(values["href"])
+        elif "src" in values:
+            self.loads.append(values["src"])
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("material")
+    pytest.importorskip("mkdocstrings_handlers.python")
+    folder = tmp_path_factory.mktemp("site")
+    quiet = {
+        "NO_MKDOCS_2_WARNING": "1",
+        "http_proxy": "http://127.0.0.1:9",
+        "https_proxy": "http://127.0.0.1:9",
+    }
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    built = subprocess.run(command, cwd=ROOT, env=os.environ | quiet, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def built(site: Path) -> dict[Path, Page]:
+    return {path: Page(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_is_built_and_in_the_menu(site: Path, built: dict[Path, Page]) -> None:
+    menu = {(site / link).resolve() for link in built[site / "index.html"].links if urlsplit(link).path}
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        made = site / page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert made.is_file(), page
+        assert made.resolve() in menu, page
+
+
+def test_links_lead_to_pages_and_anchors_that_exist(site: Path, built: dict[Path, Page]) -> None:
+    broken = []
+    for path, page in built.items():
+        if path.name == "404.html":
+            continue
+        for link in page.links + page.loads:
+            parts = urlsplit(link)
+            if parts.scheme in SCHEMES:
+                assert parts.netloc, link
+                continue
+            if parts.scheme in ("mailto", "data"):
+                continue
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            if target.is_dir():
+                target = target / "index.html"
+            if not target.is_file() or (
+                parts.fragment and target in built and unquote(parts.fragment) not in built[target].ids
+            ):
+                broken.append(f"{path.relative_to(site)}: {link}")
+    assert broken == []
+
+
+def test_pages_load_nothing_from_the_network(built: dict[Path, Page], site: Path) -> None:
+    for path, page in built.items():
+        assert [url for url in page.loads if urlsplit(url).netloc] == [], path
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"@import|url\(.?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_tables_of_results_are_filled(site: Path) -> None:
+    text = (site / "against-the-paper.html").read_text(encoding="utf-8")
+    assert "results:" not in re.sub(r"<p>.*?</p>", "", text, flags=re.DOTALL)
+    made = load("results")
+    for row in made.units():
+        assert f"<td>{row['here']}</td>" in text
+        assert row["verdict"] in ("reproduced", "better", "not reached")
+
+
+def test_the_api_has_the_public_names(built: dict[Path, Page], site: Path) -> None:
+    ids = {name for path, page in built.items() if path.parent.name == "api" for name in page.ids}
+    for name in (
+        "softermax.spec.SoftermaxSpec.compute",
+        "softermax.golden.softermax",
+        "softermax.functional.softermax",
+        "softermax.integrations.transformers.enable",
+        "softermax.quantization.quantize",
+        "softermax.integrations.onnx_models.export_model",
+        "softermax.rtl.units.create",
+        "softermax.silicon.flow.measure",
+    ):
+        assert name in ids, name
+    text = (site / "api" / "arithmetic.html").read_text(encoding="utf-8")
+    assert "<blockquote>" not in text, "an example in a docstring is shown as a quotation"
+
+
+def test_the_readme_has_the_figures_of_the_results() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    again = "python docs/_build/results.py README.md"
+    assert load("results").filled(readme) == readme, f"figures in README.md are old: run {again}"
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_files_outside_the_site(name: str) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+        parts = urlsplit(link)
+        if parts.scheme:
+            assert parts.scheme in SCHEMES
+            assert parts.netloc, link
+        else:
+            assert (ROOT / parts.path).exists(), f"{name}: {link}"
+
+
+def test_pictures_are_what_the_golden_model_gives(tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    pictures = load("pictures")
+    kept = {name: (pictures.PICTURES / f"{name}.svg").read_text(encoding="utf-8") for name in pictures.DRAWN}
+    drawn_with = re.search(r"Matplotlib v([\w.]+)", next(iter(kept.values())))
+    assert drawn_with is not None
+    if drawn_with[1] != matplotlib.__version__:
+        pytest.skip(f"pictures were drawn with matplotlib {drawn_with[1]}, here is {matplotlib.__version__}")
+    pictures.main(tmp_path)
+    for name, text in kept.items():
+        assert (tmp_path / f"{name}.svg").read_text(encoding="utf-8") == text, f"{name}.svg is old"
