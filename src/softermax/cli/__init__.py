@@ -29,7 +29,7 @@ STORY = {
     "kernels": ("info", "bench", "breakdown"),
     "hardware": ("rtl",),
     "silicon": ("silicon",),
-    "report": (),
+    "report": ("reproduce",),
 }
 """The order of the overview: the paper's. A command that is not here is listed at the end."""
 
@@ -74,7 +74,7 @@ class Commands:
         told = {name for names in STORY.values() for name in names}
         lines = []
         for heading, names in STORY.items():
-            rest = [name for name in self.summaries if name not in told] if not names else []
+            rest = [name for name in self.summaries if name not in told] if heading == "report" else []
             for name in (*names, *rest):
                 if name in self.summaries:
                     summary = textwrap.shorten(self.summaries[name], _WIDTH - 23, placeholder=" …")

@@ -56,7 +56,7 @@ def _register_reproduce(commands: Commands) -> None:
     command = commands.add(
         "reproduce",
         reproduce,
-        "the whole paper beside our figures: one command, one report",
+        "the whole paper beside our figures, in one report",
         [
             "reproduce",
             "reproduce --list",
