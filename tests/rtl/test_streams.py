@@ -49,9 +49,11 @@ def check_unnormed(spec: SoftermaxSpec, schedule: Schedule, rows: int, stall: fl
         np.testing.assert_array_equal(sums["row"], schedule.fields["row"][finished])
 
 
-def check_normalization(spec: SoftermaxSpec, schedule: Schedule, stall: float) -> None:
+def check_normalization(
+    spec: SoftermaxSpec, schedule: Schedule, stall: float, skip_zeros: bool = False
+) -> None:
     assert spec.slice_width is not None
-    simulation = Simulation(Normalization(spec, spec.slice_width))
+    simulation = Simulation(Normalization(spec, spec.slice_width, skip_zeros=skip_zeros))
     finished, drained = schedule.finished, schedule.drained
     out = simulation.run(
         {

@@ -62,7 +62,7 @@ def test_a_second_measurement_is_read_from_the_cache(
     assert both[0].area_um2 == both[1].area_um2
 
 
-@pytest.mark.parametrize("preset", ["paper", "row-scaled"])
+@pytest.mark.parametrize("preset", ["paper", "paper+skip-zeros", "row-scaled"])
 def test_a_netlist_that_disagrees_has_no_energy(nangate45: Library, preset: str) -> None:
     """One gate of the netlist is exchanged for another of the same pins."""
     unit = softermax_unit("normalization", preset, 1)
@@ -133,8 +133,11 @@ def test_the_table_has_every_unit_preset_width_and_baseline(
     rows = json.loads(capsys.readouterr().out)
     assert all(list(row) == SCHEMA for row in rows)
     seen = {(r["unit"], r["width"], r["preset"], r["baseline"]) for r in rows}
-    assert len(seen) == len(rows) == 2 * 2 * 3 * 2
+    # Two widths, two baselines; three presets of the unnormed unit, four of normalization.
+    assert len(seen) == len(rows) == 2 * 2 * (3 + 4)
     assert ("normalization", 32, "paper-32", "online") in seen
+    assert ("normalization", 32, "paper-32+skip-zeros", "online") in seen
+    assert ("unnormed", 16, "paper+skip-zeros", "online") not in seen
     assert all(
         (r["area_ratio"], r["energy_ratio"], r["energy_pj_per_element"]) == (0.1, 0.125, 2.0) for r in rows
     )
@@ -184,7 +187,7 @@ def test_bad_input_is_refused(arguments: list[str], message: str, capsys: pytest
 def test_the_units_beat_the_baseline_as_claimed(library: Library, width: int) -> None:
     """The claim itself: both libraries, both widths, equal clock met by both, against two passes."""
     root = None if library.name == "nangate45" else pdk_root()
-    preset = units.presets_of(width)[0]
+    preset = units.presets_of("unnormed", width)[0]
     orders = orders_of([library.name], [width], None, root, ["two-pass"], [preset, "row-scaled"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -38,6 +38,9 @@ class Normalization(wiring.Component):
     A row with an element in it has a PowSum of at least 0.5 (A5). The unit relies on that: where
     PowSum is less, all of the row's words must be zero. No word may exceed what the table of 2^x holds.
 
+    With ``skip_zeros`` every lane whose word comes out as zero under the row's PowSum stands still, which is
+    most of them in long rows; the paper's unit works them all out.
+
     row, 1    leading one of PowSum                                       | position, mantissa
     row, 2    the reciprocal                                              | position, reciprocal
     stage 1   numerators, u >> (row's max - slice's max)                  | numerators, digits of the reciprocal
@@ -51,8 +54,13 @@ class Normalization(wiring.Component):
     """Cycles from a slice to its probabilities."""
     cycles_per_slice = 1
 
-    def __init__(self, spec: SoftermaxSpec, lanes: int, rows: int = 1) -> None:
+    def __init__(self, spec: SoftermaxSpec, lanes: int, rows: int = 1, skip_zeros: bool = False) -> None:
+        if skip_zeros and spec.output_mode == "row-scaled":
+            raise ValueError(
+                "skip_zeros = True: a row's sum decides which words are zero only if output_mode = 'fixed'"
+            )
         self.spec = spec
+        self.skip_zeros = skip_zeros
         self.lanes = check_count("lanes", lanes, MAX_LANES)
         self.rows = check_count("rows", rows, MAX_ROWS)
         super().__init__(
@@ -146,37 +154,47 @@ class Normalization(wiring.Component):
                 row = register
             m.d.comb += out.p.row.eq(row)
 
-        # A numerator with no bit from here on gives zero: times 1, the largest reciprocal, less than half a unit.
-        vanishing = self._least_shift - spec.reciprocal.fraction - (spec.output_rounding != "truncate")
-        vanishing = max(vanishing, 0)
         for group, start in enumerate(range(0, self.lanes, _GROUP)):
             lanes = range(start, min(start + _GROUP, self.lanes))
             u = [slices.p.u[lane][: unnormed_bits(spec)] for lane in lanes]
-            live_1 = Signal(name=f"live_1_{group}")
-            live_2 = Signal(reset_less=True, name=f"live_2_{group}")
-            live_3 = Signal(reset_less=True, name=f"live_3_{group}")
             n = [Signal(unnormed_bits(spec), name=f"n_{lane}") for lane in lanes]
             m.d.comb += [now.eq(value >> shift[:shift_bits]) for now, value in zip(n, u, strict=True)]
-            m.d.comb += live_1.eq(Cat(now[vanishing:] for now in n).any() & ~nothing_left)
+            # Which lanes move on: each for itself, or all if one does.
+            moving = [self._not_zero(now, beyond) for now in n]
+            moving = moving if self.skip_zeros else [Cat(moving).any()]
+            live_1 = Signal(len(moving), name=f"live_1_{group}")
+            live_2 = Signal(len(moving), reset_less=True, name=f"live_2_{group}")
+            live_3 = Signal(len(moving), reset_less=True, name=f"live_3_{group}")
+            m.d.comb += live_1.eq(Mux(nothing_left, 0, Cat(moving)))
             factor = Signal(digits_layout(spec.reciprocal.fraction), reset_less=True, name=f"factor_{group}")
             beyond_2 = Signal.like(beyond, reset_less=True, name=f"beyond_2_{group}")
             beyond_3 = Signal.like(beyond, reset_less=True, name=f"beyond_3_{group}")
-            numerators = [
-                Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}") for lane in lanes
-            ]
             with m.If(into_2):
                 m.d.sync += live_2.eq(live_1)
-            with m.If(into_2 & live_1):
+            with m.If(into_2 & live_1.any()):
                 m.d.sync += [factor.eq(recoded), beyond_2.eq(beyond)]
-                m.d.sync += [numerator.eq(now) for numerator, now in zip(numerators, n, strict=True)]
             with m.If(into_3):
                 m.d.sync += live_3.eq(live_2)
-            with m.If(into_3 & live_2):
+            with m.If(into_3 & live_2.any()):
                 m.d.sync += beyond_3.eq(beyond_2)
-            for lane, numerator in zip(lanes, numerators, strict=True):
-                y = self._output(m, lane, numerator, factor, beyond_3, into_3 & live_2)
-                m.d.comb += out.p.y[lane].eq(Mux(live_3, y, 0))
+            for position, lane in enumerate(lanes):
+                live = position if self.skip_zeros else 0
+                numerator = Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}")
+                with m.If(into_2 & live_1[live]):
+                    m.d.sync += numerator.eq(n[position])
+                y = self._output(m, lane, numerator, factor, beyond_3, into_3 & live_2[live])
+                m.d.comb += out.p.y[lane].eq(Mux(live_3[live], y, 0))
         return m
+
+    def _not_zero(self, numerator: Signal, beyond: Signal) -> Value:
+        """Whether the word may come out as other than zero: times 1, the largest reciprocal, it has to reach
+        half a unit, or a unit where that is truncated."""
+        rounds = self.spec.output_rounding != "truncate"
+        lowest = self._least_shift - self.spec.reciprocal.fraction - rounds
+        if not self.skip_zeros:
+            return numerator[max(lowest, 0) :].any()
+        reaches = Cat(beyond <= bit - lowest for bit in range(len(numerator)))
+        return (numerator & reaches).any()
 
     def _output(
         self, m: Module, lane: int, numerator: Signal, factor: data.View, beyond: Signal, enable: Value

@@ -41,7 +41,7 @@ def vary(
     cases += [(clock, _scaled(library.wire, factor)) for factor in wires if factor != 1.0]
     found: list[Variation] = []
     for unit in ("unnormed", "normalization"):
-        ours = softermax_unit(unit, presets_of(width)[0], width)
+        ours = softermax_unit(unit, presets_of(unit, width)[0], width)
         for baseline in baselines:
             theirs = baseline_unit(unit, baseline, width)
             # The other baseline differs in kind, not in how it answers to clock and wires.

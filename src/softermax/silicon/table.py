@@ -96,7 +96,7 @@ def orders_of(
     presets: Sequence[str] | None = None,
 ) -> list[Order]:
     """The designs to measure. Libraries are parsed and the clock is checked here, before any work."""
-    known = {preset for width in widths for preset in presets_of(width)}
+    known = {preset for width in widths for unit in UNITS for preset in presets_of(unit, width)}
     unknown = sorted(set(presets or ()) - known)
     if unknown:
         raise ValueError(f"preset {unknown[0]!r}: allowed at these widths is {', '.join(sorted(known))}")
@@ -108,7 +108,7 @@ def orders_of(
             common = (width, library, pdk_root, clock_ns)
             for unit in UNITS:
                 orders += [Order(unit, baseline, "", *common) for baseline in baselines]
-                for preset in presets_of(width):
+                for preset in presets_of(unit, width):
                     if presets is None or preset in presets:
                         orders.append(Order(unit, "softermax", preset, *common))
     return orders

@@ -82,14 +82,20 @@ class Unit:
         return f"{self.name} {self.preset or self.design} {self.width} wide"
 
 
+SKIP_ZEROS = "+skip-zeros"
+"""Behind a preset's name: its Normalization unit lets lanes whose word comes out as zero stand still."""
+
+
 def spec_of(preset: str, width: int) -> SoftermaxSpec:
     """A preset's formats built for slices of ``width``."""
-    return PRESETS[preset].replace(slice_width=width)
+    return PRESETS[preset.removesuffix(SKIP_ZEROS)].replace(slice_width=width)
 
 
-def presets_of(width: int) -> list[str]:
-    """The presets that make different hardware at a width."""
-    return ["paper-32" if width == 32 else "paper", "row-scaled", "whole-row"]
+def presets_of(unit: str, width: int) -> list[str]:
+    """The presets that make different hardware at a width, the paper's own first."""
+    paper = "paper-32" if width == 32 else "paper"
+    skipping = [paper + SKIP_ZEROS] if unit == "normalization" else []
+    return [paper, "row-scaled", "whole-row", *skipping]
 
 
 BASELINES = ("two-pass", "online")
@@ -103,8 +109,10 @@ def softermax_unit(name: str, preset: str, width: int) -> Unit:
         from softermax.rtl.normalization import Normalization
         from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 
-        made = UnnormedSoftmax(spec) if name == "unnormed" else Normalization(spec, width)
-        return to_rtlil(made, f"softermax_{name}")
+        if name == "unnormed":
+            return to_rtlil(UnnormedSoftmax(spec), f"softermax_{name}")
+        skip = preset.endswith(SKIP_ZEROS)
+        return to_rtlil(Normalization(spec, width, skip_zeros=skip), f"softermax_{name}")
 
     def job(scores: Scores, copies: int, rows: int) -> Job:
         make = _unnormed_job if name == "unnormed" else _normalization_job
