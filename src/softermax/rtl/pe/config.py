@@ -10,7 +10,7 @@ import numpy as np
 
 from softermax.rtl.words import MAX_LANES, check_count
 
-Softmax: TypeAlias = Literal["softermax", "two-pass"]
+Softmax: TypeAlias = Literal["softermax", "deferred", "two-pass", "online"]
 
 OPERAND_BITS = 8
 ACCUMULATOR_BITS = 24

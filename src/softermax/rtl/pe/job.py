@@ -15,6 +15,12 @@ from softermax.rtl.simulation import Simulation
 Operand = NDArray[np.int8]
 
 
+def sign_magnitude(operand: Operand | IntArray) -> IntArray:
+    """The words that the PE takes: sign and magnitude; the sign alone stands for -128."""
+    value = operand.astype(np.int64)
+    return np.where(value < 0, 128 | (-value & 127), value)
+
+
 @dataclass(frozen=True)
 class Tiling:
     """How queries and keys are cut: tiles of queries, and within each, runs of keys that fit the weight buffer."""
@@ -51,9 +57,9 @@ def commands(
     groups = -(-len(k) // lanes)
     # Zeros fill up vectors and the last group; they add nothing to a product.
     vectors = np.zeros((len(q), chunks * vector), dtype=np.int64)
-    vectors[:, :size] = q
+    vectors[:, :size] = sign_magnitude(q)
     weights = np.zeros((groups * lanes, chunks * vector), dtype=np.int64)
-    weights[: len(k), :size] = k
+    weights[: len(k), :size] = sign_magnitude(k)
     tiles = weights.reshape(groups, lanes, chunks, vector).transpose(0, 2, 1, 3).reshape(groups * chunks, -1)
 
     rows: list[tuple[int, int, IntArray, dict[str, int]]] = []
@@ -131,3 +137,40 @@ def run(
         exponent = fields["exponent"][mine][:: slices[pe]] if "exponent" in fields else None
         outcomes.append(Outcome(words, exponent, last if pe == 0 else {}))
     return outcomes
+
+
+@dataclass(frozen=True)
+class DeferredOutcome:
+    """Attention's outputs with deferred normalisation (A8)."""
+
+    products: IntArray
+    """(queries, columns), accumulator times reciprocal."""
+    exponent: IntArray
+    powsum: IntArray
+    """(queries), as the PE's unit found it."""
+    counts: dict[str, int]
+
+
+def run_deferred(
+    simulation: Simulation,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    config: PEConfig,
+    factor: float,
+    stall: float = 0.0,
+) -> DeferredOutcome:
+    """Run a simulated `DeferredTile` on queries, keys and values (keys, columns)."""
+    slices = -(-len(k) // config.lanes)
+    values = np.zeros((slices * config.lanes, v.shape[1]), dtype=np.int64)
+    values[: len(v)] = v
+    inputs = {
+        "commands_0": commands(q, k, config, factor),
+        "values": {"v": np.tile(values.reshape(slices, -1), (len(q), 1))},
+    }
+    expected = dict.fromkeys(("outputs", "finished", "counts"), len(q))
+    held_up = {port.name: stall for port in simulation.ports if port.name != "counts"}
+    out = simulation.run(inputs, expected, stall=held_up)
+    outputs, counts = out["outputs"].fields, out["counts"].fields
+    last = {name: int(values[-1]) for name, values in counts.items()}
+    return DeferredOutcome(outputs["o"], outputs["exponent"], out["finished"].fields["powsum"], last)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,7 +32,7 @@ class ProcessingElement(wiring.Component):
 
     def __init__(self, config: PEConfig) -> None:
         self.config = config
-        operands = data.ArrayLayout(signed(OPERAND_BITS), config.vector_size)
+        operands = data.ArrayLayout(unsigned(OPERAND_BITS), config.vector_size)
         super().__init__(
             {
                 "commands": In(stream.Signature(command_layout(config))),

@@ -10,6 +10,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import IntArray
+from softermax.rtl.baseline.pipeline import register
 from softermax.rtl.baseline.shifter import shift_right_sticky
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig
 from softermax.rtl.pe.requantize import magnitude_product
@@ -27,15 +28,18 @@ class RequantizeHalf(wiring.Component):
     stage 1   magnitude                                                     | magnitude and sign
     stage 2   times mantissa                                                | product
     stage 3   shifted to units of half precision                            | units, sticky
-    stage 4   normalised and rounded, without a register
+    stage 4   normalised                                                    | exponent, fraction, what is behind it
+    stage 5   rounded, without a register
     """
+
+    registers = 4
 
     def __init__(self, config: PEConfig) -> None:
         super().__init__(
             {
                 "acc": In(signed(ACCUMULATOR_BITS)),
                 "mantissa": In(unsigned(config.scale_bits)),
-                "enable": In(3),  # the registers of each stage take what is in front of them
+                "enable": In(self.registers),  # each stage's take what is in front of them
                 "shift": In(unsigned(SHIFT_BITS)),
                 "x": Out(unsigned(16)),
             }
@@ -55,18 +59,27 @@ class RequantizeHalf(wiring.Component):
                 sticky.eq(lost),
                 minus.eq(negative),
             ]
-        magnitude = Signal(16)
+
         # Below 2^-14 the units are the number's bits; above, the leading one is implied.
         lowest = FRACTION_BITS + 1
+        kept = Signal(15)
+        half, rest = Signal(), Signal()
         with m.If(units[lowest:] == 0):
-            m.d.comb += magnitude.eq(units[1:] + (units[0] & (sticky | units[1])))
+            m.d.comb += [kept.eq(units[1:]), half.eq(units[0]), rest.eq(sticky)]
         for place in range(lowest, len(units)):
             with m.Elif(units[place:] == 1):
-                kept = units[place - FRACTION_BITS : place]
-                half, rest = units[place - FRACTION_BITS - 1], units[: place - FRACTION_BITS - 1]
-                up = half & (sticky | rest.any() | kept[0])
-                m.d.comb += magnitude.eq(Cat(kept, Const(place - lowest + 1, 5)) + up)
-        m.d.comb += self.x.eq(Cat(Mux(over | (magnitude > LARGEST), LARGEST, magnitude)[:15], minus))
+                behind = place - FRACTION_BITS
+                m.d.comb += [
+                    kept.eq(Cat(units[behind:place], Const(place - lowest + 1, 5))),
+                    half.eq(units[behind - 1]),
+                    rest.eq(sticky | units[: behind - 1].any()),
+                ]
+        found = register(m, Cat(kept, half & (rest | kept[0]), over, minus), self.enable[3], "found")
+        magnitude, up = found[:15], found[15]
+        rounded = Signal(16)
+        m.d.comb += rounded.eq(magnitude + up)
+        too_large = found[16] | (rounded > LARGEST)
+        m.d.comb += self.x.eq(Cat(Mux(too_large, LARGEST, rounded)[:15], found[17]))
         return m
 
 

@@ -9,9 +9,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from softermax.rtl.normalization import Normalization
 from softermax.rtl.pe.config import PEConfig
-from softermax.rtl.words import check_count, finished_row_layout, numerator_layout, output_layout
+from softermax.rtl.pe.post_processing import score_content
+from softermax.rtl.pe.score_normalization import ScoreNormalization
+from softermax.rtl.pe.tile_store import replayed_layout
+from softermax.rtl.words import check_count, finished_row_layout, output_layout
 from softermax.spec import SoftermaxSpec
 
 MAX_PES = 64
@@ -31,11 +33,13 @@ class SharedNormalization(wiring.Component):
         inputs = {}
         for pe in range(pes):
             inputs[f"finished_{pe}"] = In(stream.Signature(finished_row_layout(spec, config.rows)))
-            inputs[f"slices_{pe}"] = In(stream.Signature(numerator_layout(spec, config.lanes)))
+            inputs[f"slices_{pe}"] = In(
+                stream.Signature(replayed_layout(score_content(spec, config.lanes), config.rows))
+            )
         super().__init__(
             {**inputs, "probabilities": Out(stream.Signature(output_layout(spec, config.lanes, self.rows)))}
         )
-        self.normalization = Normalization(spec, config.lanes, self.rows)
+        self.normalization = ScoreNormalization(spec, config.lanes, self.rows)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -43,9 +47,10 @@ class SharedNormalization(wiring.Component):
         wiring.connect(m, unit.probabilities, wiring.flipped(self.probabilities))
         owner = Signal(range(self.pes))
         busy, known, ends = Signal(), Signal(), Signal()
+        row_max = Signal.like(unit.finished.p.max, reset_less=True)
         m.d.comb += ends.eq(unit.slices.valid & unit.slices.ready & unit.slices.p.last)
         with m.If(unit.finished.valid & unit.finished.ready):
-            m.d.sync += known.eq(1)
+            m.d.sync += [known.eq(1), row_max.eq(unit.finished.p.max)]
         with m.If(ends):
             m.d.sync += [busy.eq(0), known.eq(0)]
         waiting = [getattr(self, f"finished_{pe}").valid for pe in range(self.pes)]
@@ -59,6 +64,7 @@ class SharedNormalization(wiring.Component):
                             candidate = (pe + step) % self.pes
                             with m.If(waiting[candidate]):
                                 m.d.sync += owner.eq(candidate)
+        m.d.comb += unit.slices.p.max.eq(row_max)
         with m.Switch(owner):
             for pe in range(self.pes):
                 with m.Case(pe):
@@ -71,6 +77,8 @@ class SharedNormalization(wiring.Component):
                         unit.finished.p.row.eq(row.p.row | (pe << self._row_bits)),
                         unit.slices.valid.eq(slices.valid & busy & known),
                         slices.ready.eq(unit.slices.ready & busy & known),
-                        unit.slices.p.eq(slices.p),
+                        unit.slices.p.x.eq(slices.p.word.x),
+                        unit.slices.p.mask.eq(slices.p.word.mask),
+                        unit.slices.p.last.eq(slices.p.last),
                     ]
         return m

@@ -1,4 +1,8 @@
-"""A lane of the vector MACs: a dot product a cycle, and its addition to an accumulator."""
+"""A lane of the vector MACs: a dot product a cycle, and its addition to an accumulator.
+
+Operands are words of sign and magnitude. Those of a real model are small numbers of either sign: in two's
+complement every change of sign switches all upper bits, and the partial products of a multiplier with them.
+"""
 
 from __future__ import annotations
 
@@ -12,38 +16,46 @@ from amaranth.utils import ceil_log2
 from softermax.rtl.baseline.columns import sum_of
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, OPERAND_BITS
 
+MAGNITUDE_BITS = OPERAND_BITS - 1
 PRODUCT_BITS = 2 * OPERAND_BITS
 BIAS = 1 << (PRODUCT_BITS - 1)
 
 
 class Multiplier(wiring.Component):
-    """``a * b + BIAS`` of signed operands: never negative, so that adding many needs no sign bits.
-
-    Baugh and Wooley's scheme: partial products with one sign bit are inverted instead of subtracted.
+    """The product of two words of sign and magnitude, in one's complement: where it is ``negative``, a unit
+    is missing. The sign alone stands for the lowest number, -128, which has no magnitude of seven bits.
     """
 
     def __init__(self) -> None:
-        operand = In(signed(OPERAND_BITS))
-        super().__init__({"a": operand, "b": operand, "product": Out(unsigned(PRODUCT_BITS))})
+        operand = In(unsigned(OPERAND_BITS))
+        super().__init__({"a": operand, "b": operand, "product": Out(signed(PRODUCT_BITS))})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        top = OPERAND_BITS - 1
-        rows: list[tuple[Value, int]] = []
-        for i in range(OPERAND_BITS):
-            row = [self.a[j] & self.b[i] for j in range(OPERAND_BITS)]
-            signs = range(top) if i == top else (top,)
-            for j in signs:
-                row[j] = ~row[j]
-            rows.append((Cat(*row), i))
-        m.d.comb += self.product.eq(sum_of(m, rows, 1 << OPERAND_BITS, PRODUCT_BITS, "product"))
+        last = MAGNITUDE_BITS - 1
+        a, b = self.a[:MAGNITUDE_BITS], self.b[:MAGNITUDE_BITS]
+        lowest_a, lowest_b = Signal(), Signal()
+        sign_a, sign_b = self.a[MAGNITUDE_BITS], self.b[MAGNITUDE_BITS]
+        m.d.comb += [lowest_a.eq(sign_a & ~a.any()), lowest_b.eq(sign_b & ~b.any())]
+        bits: list[list[Value]] = [
+            [a[j] & b[i] for j in range(MAGNITUDE_BITS)] for i in range(MAGNITUDE_BITS)
+        ]
+        # The lowest number has no other bits: its row and column share the places of their neighbours.
+        for i in range(last):
+            bits[last][i + 1] |= a[i] & lowest_b
+            bits[i + 1][last] |= lowest_a & b[i]
+        beyond = Cat((a[last] & lowest_b) | (lowest_a & b[last]), lowest_a & lowest_b)
+        rows = [(Cat(*row), i) for i, row in enumerate(bits)] + [(beyond, 2 * MAGNITUDE_BITS - 1)]
+        magnitude = sum_of(m, rows, 0, PRODUCT_BITS - 1, "magnitude")
+        negative = sign_a ^ sign_b
+        m.d.comb += self.product.eq(Cat(magnitude ^ negative.replicate(PRODUCT_BITS - 1), negative))
         return m
 
 
 class VectorMac(wiring.Component):
     """``accumulated = (first ? 0 : collected) + vector · weights`` of the cycles before.
 
-    stage 1   products of 8 bits                                  | products
+    stage 1   products of 8 bits, in one's complement             | products
     stage 2   their sum                                           | the dot product
     stage 3   added to what the collector holds, without a register
 
@@ -52,7 +64,7 @@ class VectorMac(wiring.Component):
 
     def __init__(self, vector_size: int) -> None:
         self._vector_size = vector_size
-        operands = data.ArrayLayout(signed(OPERAND_BITS), vector_size)
+        operands = data.ArrayLayout(unsigned(OPERAND_BITS), vector_size)
         super().__init__(
             {
                 "vector": In(operands),
@@ -66,14 +78,16 @@ class VectorMac(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        products = []
+        products: list[tuple[Value, int]] = []
         for i in range(self._vector_size):
             m.submodules[f"multiplier_{i}"] = multiplier = Multiplier()
-            product = Signal(PRODUCT_BITS, reset_less=True, name=f"product_{i}")
+            product = Signal(signed(PRODUCT_BITS), reset_less=True, name=f"product_{i}")
             m.d.comb += [multiplier.a.eq(self.vector[i]), multiplier.b.eq(self.weights[i])]
             with m.If(self.enable[0]):
                 m.d.sync += product.eq(multiplier.product)
-            products.append((product, 0))
+            # With the sign turned round a product is never negative and BIAS too large; a negative one lacks a unit.
+            sign = product[-1]
+            products += [(Cat(product[:-1], ~sign), 0), (sign, 0)]
         dot = Signal(signed(PRODUCT_BITS + ceil_log2(self._vector_size)), reset_less=True)
         unbiased = -self._vector_size * BIAS % (1 << len(dot))
         total = sum_of(m, products, unbiased, len(dot), "dot")

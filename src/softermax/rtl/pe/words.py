@@ -27,7 +27,7 @@ SHIFT_BITS = MAX_SHIFT.bit_length()
 
 
 def command_layout(config: PEConfig) -> data.StructLayout:
-    """Commands are done one after the other.
+    """Commands are done one after the other. Operands are words of sign and magnitude (`job.sign_magnitude`).
 
     A run goes over ``groups`` groups of as many keys as there are lanes, with ``chunks`` vectors a
     key. Of the last group only ``keys`` take part. Where a row's keys do not fit the weight buffer, it
@@ -37,7 +37,7 @@ def command_layout(config: PEConfig) -> data.StructLayout:
         {
             "kind": unsigned(2),
             "address": unsigned(ceil_log2(max(config.vectors, config.tiles))),
-            "data": data.ArrayLayout(signed(OPERAND_BITS), config.lanes * config.vector_size),
+            "data": data.ArrayLayout(unsigned(OPERAND_BITS), config.lanes * config.vector_size),
             "queries": unsigned(config.rows.bit_length()),
             "groups": unsigned(config.tiles.bit_length()),
             "chunks": unsigned(MAX_CHUNKS.bit_length()),
