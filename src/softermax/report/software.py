@@ -256,7 +256,7 @@ def accuracy(sources: Sources) -> Section:
         seeds = f"{len(softermax['seeds'])} seeds" if softermax else "no run of this task is at hand"
         comparisons.append(
             verdict.drop(
-                f"{title}: Softermax less int8, points", printed, gained, interval, worst,
+                f"{title}: points over int8", printed, gained, interval, worst,
                 f"{seeds}{_between(interval)}",
             )
         )  # fmt: skip
@@ -312,7 +312,7 @@ def _large(said: Mapping[str, Any]) -> list[Comparison]:
     )
     return [
         verdict.drop(
-            "BERT-Large, mean of nine tasks: Softermax less int8, points",
+            "BERT-Large, mean of nine tasks: points over int8",
             round(_mean_difference(model), 2), None, None, said["worst_drop"], why,
         )
     ]  # fmt: skip
@@ -321,7 +321,7 @@ def _large(said: Mapping[str, Any]) -> list[Comparison]:
 def _short(sources: Sources, worst: float) -> tuple[list[Comparison], list[Table]]:
     """The fine-tuning of this run: real text, few rows."""
     result = sources.result("finetune")
-    name = "movie reviews, short run (not a task of the paper): Softermax less int8, points"
+    name = "movie reviews, short run, not in the paper: points over int8"
     if result is None:
         return [verdict.drop(name, None, None, None, worst, "the stage finetune gave no result")], []
     entries = result["entries"]

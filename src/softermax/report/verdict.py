@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Word = Literal["reproduced", "better", "not reached", "undecided", "not measured", "no counterpart"]
-WORDS: tuple[Word, ...] = ("reproduced", "better", "not reached", "undecided", "not measured")
-"""What a comparison with the paper can come to. ``no counterpart`` is for figures that the paper lacks."""
+Word = Literal["better", "reproduced", "undecided", "not reached", "not measured"]
+WORDS: tuple[Word, ...] = ("better", "reproduced", "undecided", "not reached", "not measured")
+"""What a comparison with the paper can come to, the good ones first."""
 
 TOLERANCE = 0.10
 """How far a ratio may lie from the paper's, relative to it, to count as the same."""

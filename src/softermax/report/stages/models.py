@@ -166,7 +166,8 @@ def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) ->
         progress(at / len(runs), f"{run.task}, {run.arm}")
 
     def report(done: int, total: int, note: str) -> None:
-        progress((at + 0.9 * done / total) / len(runs), f"{runs[at].arm}, step {done} of {total}, {note}")
+        said = f"{runs[at].arm}, step {done} of {total}" + (f", {note}" if note else "")
+        progress((at + 0.9 * done / total) / len(runs), said)
 
     cells.fill(runs, folder, data_dir, announce, report)
     wanted = {run.cell for run in runs}

@@ -16,22 +16,33 @@ setTheme(system.matches ? "dark" : "light");
 system.addEventListener("change", () => { if (!chosen) setTheme(system.matches ? "dark" : "light"); });
 toggle.addEventListener("click", () => { chosen = true; setTheme(root.dataset.theme === "dark" ? "light" : "dark"); });
 
-function hide(svg) {
+let current = null;
+
+function hide() {
   tip.hidden = true;
-  for (const mark of svg.querySelectorAll(".on")) mark.classList.remove("on");
+  if (current) current.classList.remove("on");
+  current = null;
 }
 
-function show(svg, mark) {
-  hide(svg);
-  mark.classList.add("on");
-  tip.textContent = mark.dataset.tip;
-  tip.hidden = false;
-  const at = mark.getBoundingClientRect();
+function place() {
+  if (!current) return;
+  const at = current.getBoundingClientRect();
   const left = at.left + at.width / 2 - tip.offsetWidth / 2;
   const above = at.top - tip.offsetHeight - 8;
   tip.style.left = `${Math.max(6, Math.min(left, root.clientWidth - tip.offsetWidth - 6))}px`;
   tip.style.top = `${above > 4 ? above : at.bottom + 8}px`;
 }
+
+function show(mark) {
+  hide();
+  current = mark;
+  mark.classList.add("on");
+  tip.textContent = mark.dataset.tip;
+  tip.hidden = false;
+  place();
+}
+addEventListener("scroll", place, { passive: true, capture: true });
+addEventListener("resize", hide);
 
 function nearest(svg, x, y) {
   let best = null, least = 28;
@@ -48,22 +59,21 @@ for (const svg of document.querySelectorAll("svg.chart")) {
   const marks = [...svg.querySelectorAll(".mark")];
   const point = (event) => {
     const mark = nearest(svg, event.clientX, event.clientY);
-    if (mark) show(svg, mark); else hide(svg);
+    if (mark) show(mark); else hide();
   };
   svg.addEventListener("pointermove", point);
   svg.addEventListener("pointerdown", point);
-  svg.addEventListener("pointerleave", () => hide(svg));
-  svg.addEventListener("blur", () => hide(svg));
+  svg.addEventListener("pointerleave", hide);
+  svg.addEventListener("blur", hide);
   svg.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (event.key === "Escape") return hide(svg);
+    if (event.key === "Escape") return hide();
     if (!step || !marks.length) return;
     event.preventDefault();
-    const now = marks.indexOf(svg.querySelector(".mark.on"));
-    show(svg, marks[now < 0 ? (step > 0 ? 0 : marks.length - 1) : (now + step + marks.length) % marks.length]);
+    const now = marks.indexOf(current);
+    show(marks[now < 0 ? (step > 0 ? 0 : marks.length - 1) : (now + step + marks.length) % marks.length]);
   });
 }
-addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 
 function save(name, blob) {
   const link = document.createElement("a");
@@ -77,7 +87,7 @@ function save(name, blob) {
 const KEPT = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "font-family", "font-size"];
 function standalone(figure) {
   const svg = [...figure.querySelectorAll("svg.chart")].find((one) => one.getClientRects().length);
-  hide(svg);
+  hide();
   const copy = svg.cloneNode(true);
   const from = svg.querySelectorAll("*"), to = copy.querySelectorAll("*");
   from.forEach((element, i) => {

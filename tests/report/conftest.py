@@ -1,0 +1,20 @@
+"""Outcomes of every stage, and the report of them."""
+
+from __future__ import annotations
+
+import pytest
+from made_outcomes import made
+
+from softermax.report.content import compose
+from softermax.report.document import Report
+from softermax.report.stage import Outcome
+
+
+@pytest.fixture(scope="session")
+def outcomes() -> list[Outcome]:
+    return made()
+
+
+@pytest.fixture(scope="session")
+def report(outcomes: list[Outcome]) -> Report:
+    return compose(outcomes, "quick", "softermax reproduce", use_stored=False)

@@ -1,0 +1,257 @@
+"""The report's content: every table and figure of the paper, the same values in every rendering."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from made_outcomes import without
+
+from softermax.report import charts, markdown, page, stored
+from softermax.report.content import compose
+from softermax.report.document import Chart, Report, Series, shown
+from softermax.report.sources import paper
+from softermax.report.stage import Outcome
+from softermax.report.write import write
+
+
+class _Text(HTMLParser):
+    """What a reader sees of a page, and what it would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.loads: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._hidden += tag in ("script", "style")
+        for name, value in attributes:
+            if name in ("src", "href", "data", "action", "poster", "srcset") and value is not None:
+                self.loads.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.text += data + "\n"
+
+
+def read(html: str) -> _Text:
+    parser = _Text()
+    parser.feed(html)
+    return parser
+
+
+def test_every_table_and_figure_of_the_paper_has_its_section(report: Report) -> None:
+    places = {section.where for section in report.sections}
+    assert places >= {
+        *(f"Figure {n}" for n in range(1, 6)),
+        *(f"Table {n}" for n in ("I", "II", "III", "IV")),
+    }
+    for section in report.sections:
+        assert not section.missing
+        if section.where and section.name != "layer":
+            assert section.comparisons, section.name
+
+
+def test_all_renderings_show_the_same_figures(report: Report, tmp_path: Path) -> None:
+    html, text, data = (path.read_text(encoding="utf-8") for path in write(report, tmp_path))
+    seen = read(html).text
+    values = json.loads(data)
+    for section, made in zip(values["sections"], report.sections, strict=True):
+        assert section["title"] == made.title
+        for table in [*made.tables, *(chart.table() for chart in made.charts)]:
+            for row in table.rows:
+                for cell in row:
+                    assert shown(cell) in seen
+                    assert shown(cell).replace("|", "\\|") in text
+        for entry, comparison in zip(section["comparisons"], made.comparisons, strict=True):
+            assert entry["verdict"] == comparison.verdict
+            assert (entry["paper"], entry["ours"]) == (comparison.paper, comparison.ours)
+            line = next(line for line in text.splitlines() if line.startswith(f"| {comparison.name} |"))
+            assert f"| {shown(comparison.paper)} | {shown(comparison.ours)} | {comparison.verdict} |" in line
+            assert comparison.name in seen
+            assert shown(comparison.ours) in seen
+    assert values["tally"] == report.tally
+    for word, count in report.tally.items():
+        assert f"{count} {word}" in text
+        assert values["tally"][word] == sum(
+            c["verdict"] == word for s in values["sections"] for c in s["comparisons"]
+        )
+
+
+def test_verdicts_change_with_the_figures(outcomes: list[Outcome]) -> None:
+    def verdicts(area: float) -> list[str]:
+        changed = json.loads(json.dumps(next(o for o in outcomes if o.name == "units").result))
+        for row in changed["rows"]:
+            row["area_ratio"] = area
+        some = [Outcome("units", "", "done", "", changed)]
+        report = compose(some, "quick", "", use_stored=False)
+        section = next(s for s in report.sections if s.name == "units")
+        return [c.verdict for c in section.comparisons if "area" in c.name]
+
+    assert verdicts(0.2) == ["better", "better"]
+    assert verdicts(0.6) == ["not reached", "reproduced"]
+    assert verdicts(0.9) == ["not reached", "not reached"]
+
+
+@pytest.mark.parametrize(
+    "stage", ["ladder", "drop-in", "finetune", "rtl", "units", "pe", "breakdown", "kernels"]
+)
+def test_a_stage_without_a_result_is_named_with_its_reason(
+    stage: str, outcomes: list[Outcome], tmp_path: Path
+) -> None:
+    report = compose(without(outcomes, stage), "quick", "softermax reproduce", use_stored=False)
+    html, text, data = (path.read_text(encoding="utf-8") for path in write(report, tmp_path))
+    said = f"The stage {stage} could not run: a tool is not there"
+    for rendering in (read(html).text, text, data):
+        assert said in rendering
+    touched = [s for s in report.sections if stage in s.stages and s.missing]
+    assert touched
+    assert not [
+        c for s in touched if s.stages == [stage] for c in s.comparisons if c.verdict != "not measured"
+    ]
+
+
+def test_nothing_measured_still_makes_a_report(outcomes: list[Outcome], tmp_path: Path) -> None:
+    report = compose(without(outcomes, *(o.name for o in outcomes)), "quick", "", use_stored=False)
+    write(report, tmp_path)
+    assert set(report.tally) <= {"not measured", "reproduced"}  # the sizes of Table II need no stage
+
+
+def test_the_page_is_whole_by_itself(report: Report) -> None:
+    html = page.render(report)
+    assert all(target.startswith(("#", "data:")) for target in read(html).loads)
+    assert not re.search(r"url\(|@import|\bfetch\(|XMLHttpRequest|import\(", html)
+    assert "default-src 'none'" in html
+    assert 'name="viewport"' in html
+
+
+def test_neither_folders_nor_hosts_are_in_the_report(report: Report, tmp_path: Path) -> None:
+    import getpass
+    import socket
+
+    for path in write(report, tmp_path):
+        text = path.read_text(encoding="utf-8")
+        assert str(Path.home()) not in text
+        assert str(Path.cwd()) not in text
+        assert socket.gethostname() not in text or len(socket.gethostname()) < 6
+        assert f"/{getpass.getuser()}/" not in text
+
+
+def test_text_is_escaped(outcomes: list[Outcome]) -> None:
+    report = compose(
+        without(outcomes, "rtl", reason="<script>alert(1)</script> | & \n"), "quick", "", use_stored=False
+    )
+    assert "<script>alert" not in page.render(report)
+    assert "&lt;script&gt;alert" in page.render(report)
+    row = next(line for line in markdown.render(report).splitlines() if line.startswith("| rtl |"))
+    assert row.count(" | ") == 7
+
+
+def test_the_papers_figures_are_those_of_the_package() -> None:
+    said = paper()
+    table = pytest.importorskip("softermax.silicon.table")
+    for unit, ratios in said["units"]["ratios"].items():
+        assert {f"{name}_ratio": value for name, value in ratios.items()} == table.PAPER[unit]
+    pe = pytest.importorskip("softermax.silicon.pe")
+    assert {f"{name}_ratio": value for name, value in said["pe"]["ratios"].items()} == pe.PAPER
+    from softermax.finetune.tasks import TASKS
+
+    base = said["accuracy"]["models"]["BERT-Base"]
+    for name, task in TASKS.items():
+        if task.paper:
+            assert task.paper == (base["baseline"][name], base["softermax"][name])
+
+
+def test_stored_results_are_labelled_with_date_and_command(outcomes: list[Outcome]) -> None:
+    if stored.folder() is None:
+        pytest.skip("not run from the source tree")
+    report = compose(without(outcomes, "units", "pe", "perplexity"), "quick", "", use_stored=True)
+    for name in ("units", "pe", "perplexity"):
+        section = next(s for s in report.sections if s.name == name)
+        assert [origin.what for origin in section.origins] == ["stored result"]
+        assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", section.origins[0].date)
+        assert section.origins[0].command.startswith("softermax ")
+        assert section.tables
+
+
+def test_what_was_measured_now_goes_before_what_is_stored(outcomes: list[Outcome]) -> None:
+    if stored.folder() is None:
+        pytest.skip("not run from the source tree")
+    report = compose(outcomes, "quick", "", use_stored=True)
+    section = next(s for s in report.sections if s.name == "units")
+    mine = [c for c in section.comparisons if "45 nm (NanGate), 16 wide" in c.name]
+    assert [c.note for c in mine] == ["this run"] * 4
+    assert {c.note.split(",")[0] for c in section.comparisons} == {"this run", "stored"}
+
+
+def test_outside_the_source_tree_it_is_said_how_to_measure(outcomes: list[Outcome]) -> None:
+    wanted = ("accuracy", "perplexity")
+    some = [
+        Outcome(
+            o.name,
+            o.title,
+            "not run",
+            f"part of a full run only: softermax reproduce --full --stage {o.name}",
+        )
+        if o.name in wanted
+        else o
+        for o in outcomes
+    ]
+    text = markdown.render(compose(some, "quick", "", use_stored=False))
+    for name in wanted:
+        assert f"softermax reproduce --full --stage {name}" in text
+    assert "PE, energy, 32 wide, as in the paper | 0.43 |  | not measured" in text
+
+
+def test_dates_and_commands_are_read_from_a_page() -> None:
+    page = "# T\n\n    softermax silicon --width 16\n\n15 November 2026, 2 cores.\n\n| a |\n|---|\n| 2027-01-01 |\n"
+    assert stored.date_in(page) == "2026-11-15"
+    assert stored.commands_in(page) == ["softermax silicon --width 16"]
+    assert stored.date_in("nothing") == "date not recorded"
+
+
+def test_intervals_are_read_from_the_accuracy_page() -> None:
+    pytest.importorskip("transformers")
+    import numpy as np
+
+    from softermax.finetune.cells import Cell
+    from softermax.finetune.table import Difference, markdown
+    from softermax.finetune.train import Run
+
+    cells = [
+        Cell(Run(task="stsb", arm=arm), {"pearson_spearman": 85.0}, np.zeros(3), 10, 3, 1.0, "2026-11-16", {}, {
+            name: {"pearson_spearman": 85.0} for name in ("paper", "paper+fold", "row-scaled", "row-scaled+fold")})
+        for arm in ("fp32", "int8", "softermax")
+    ]  # fmt: skip
+    found = [Difference("stsb", "paper", "minilm", [0], -0.12, -0.5, 0.25, "")]
+    text = markdown(cells, found, 0, "softermax accuracy")
+    assert stored.accuracy_differences(text) == [
+        {"title": "STS-B", "model": "minilm", "preset": "paper", "mean": -0.12, "low": -0.5, "high": 0.25}
+    ]
+
+
+def test_axes_have_round_numbers_that_hold_all_values() -> None:
+    assert charts.ticks(0, 0.93) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    for low, high in ((0, 1e-5), (-3.2, 7), (0, 99.9), (0, 43512)):
+        marks = charts.ticks(low, high)
+        assert marks[0] <= low
+        assert marks[-1] >= high
+        assert 3 <= len(marks) <= 9
+
+
+@pytest.mark.parametrize("kind", ["bars", "stacked", "lines"])
+def test_a_chart_has_a_mark_for_every_value(kind: str) -> None:
+    x = [1, 10, 100] if kind == "lines" else ["a", "b <", "c"]
+    chart = Chart("c", "t", kind, x, [Series("s", [1.0, None, 2.5]), Series("&", [0.5, 0.25, 4.0])])  # type: ignore[arg-type]
+    for width in (charts.WIDE, charts.NARROW):
+        svg = charts.draw(chart, width)
+        assert svg.count('class="mark') == 5
+        assert "b <" not in svg
+        assert f'viewBox="0 0 {width} ' in svg
