@@ -10,7 +10,9 @@ straight-through gradients. Recipe:
   now (of a few hundred weights the 99.999 percentile is the largest), so the scale follows training;
 - probabilities of the exact softmax: unsigned, 8 bits, scale 1/255. Softermax's own output words need
   no quantiser and bypass it;
-- embeddings and layer norms stay in floating point.
+- embeddings, layer norms and the task's head stay in floating point. The head is new before fine-tuning:
+  what calibration sees there says nothing about the range it needs afterwards, and a range that is too
+  narrow stops its gradient.
 
 modelopt's calls are half internal: the version is pinned, and nothing outside this file uses them.
 """
@@ -156,10 +158,18 @@ def _convert(model: PreTrainedModel, percentile: float) -> None:
     with _quiet():
         # modelopt speaks while it is imported, too.
         quantization: Any = importlib.import_module("modelopt.torch.quantization")
-        quantization.quantize(model, {"quant_cfg": _RECIPE, "algorithm": None})
+        quantization.quantize(model, {"quant_cfg": _RECIPE + _without_head(model), "algorithm": None})
     if not any(name.endswith("q_bmm_quantizer") for name, _ in _quantizers(model)):
         raise ValueError(f"{type(model).__name__}: the operands of its attention cannot be quantised")
     model.config.softermax_int8 = {"percentile": percentile}
+
+
+def _without_head(model: PreTrainedModel) -> list[dict[str, Any]]:
+    """Recipe entries that leave out what a model has beside its pretrained body."""
+    if model.base_model is model:
+        return []
+    heads = [name for name, child in model.named_children() if child is not model.base_model]
+    return [{"quantizer_name": f"{name}.*", "enable": False} for name in heads]
 
 
 def _quantizers(model: nn.Module) -> Iterator[tuple[str, Any]]:

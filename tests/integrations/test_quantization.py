@@ -92,6 +92,22 @@ def test_weights_have_eight_bits_a_channel_and_embeddings_do_not(inputs):
     assert not any("embeddings" in name for name, _ in quantization._quantizers(model))
 
 
+@pytest.mark.parametrize("name", [*CLASSES, "gpt2", "llama"])
+def test_the_head_stays_in_floating_point_and_the_body_does_not(inputs, name):
+    """A head is new when it is calibrated: a range from then would clip what it learns, gradient included."""
+    model = quantization.quantize(classifier(name) if name in CLASSES else build(name), [inputs])
+    body = model.base_model_prefix
+    assert {found.split(".")[0] for found, _ in quantization._quantizers(model)} == {body}
+    linear = [n for n, m in model.base_model.named_modules() if type(m).__name__.endswith("Linear")]
+    names = {found for found, _ in quantization._quantizers(model)}
+    assert all(f"{body}.{n}.input_quantizer" in names for n in linear)
+
+
+def test_a_body_alone_is_quantised(inputs):
+    body = quantization.quantize(classifier().bert, [inputs])
+    assert any("pooler" in name for name, _ in quantization._quantizers(body))
+
+
 def test_training_is_straight_through(inputs):
     model = quantization.quantize(classifier(spec="paper"), [inputs]).train()
     model(**inputs, labels=torch.tensor([0, 1, 0])).loss.backward()

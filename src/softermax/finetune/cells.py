@@ -33,11 +33,11 @@ class Share:
     train_rows: int | None = None
     dev_rows: int | None = None
     epochs: float = 2.0
-    batch: int = 32
+    batch: int = 16
 
 
 SHARES = {
-    "stsb": Share(seeds=5, train_rows=2500),
+    "stsb": Share(seeds=5, train_rows=2000),
     "rte": Share(seeds=3, train_rows=800),
     "mrpc": Share(seeds=3, train_rows=1000),
     "cola": Share(seeds=3, train_rows=2500),
@@ -45,7 +45,7 @@ SHARES = {
     "qnli": Share(seeds=1, train_rows=1200),
     "qqp": Share(seeds=1, train_rows=2000),
     "mnli": Share(seeds=1, train_rows=2000),
-    "squad": Share(seeds=1, train_rows=1200, dev_rows=400, batch=16),
+    "squad": Share(seeds=1, train_rows=1000, dev_rows=300, batch=8),
 }
 """Smallest first, which is also the order in which they are run."""
 
