@@ -207,7 +207,7 @@ def test_outside_the_source_tree_it_is_said_how_to_measure(outcomes: list[Outcom
     text = markdown.render(compose(some, "quick", "", use_stored=False))
     for name in wanted:
         assert f"softermax reproduce --full --stage {name}" in text
-    assert "PE, energy, 32 wide, as in the paper | 0.43 |  | not measured" in text
+    assert "PE, energy, 32 wide, fixed output | 0.43 |  | not measured" in text
 
 
 def test_dates_and_commands_are_read_from_a_page() -> None:

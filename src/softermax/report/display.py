@@ -63,6 +63,7 @@ class Bars:
     """For terminals: a bar a stage, and one for all with the time left."""
 
     def __init__(self, stages: Sequence[Stage], progress: Any) -> None:
+        """``progress`` is rich's; its columns show the fields ``note`` and ``left`` as they are."""
         self._progress = progress
         self._all = progress.add_task("all", total=len(stages), note="", left="")
         self._tasks = {
@@ -82,10 +83,7 @@ class Bars:
     def end(self, outcome: Outcome) -> None:
         self._done += 1
         task = self._tasks[outcome.name]
-        if outcome.is_done:
-            self._progress.update(task, completed=1.0, note=said(outcome))
-        else:
-            self._progress.update(task, note=f"[red]{said(outcome)}[/red]")
+        self._progress.update(task, note=said(outcome), **({"completed": 1.0} if outcome.is_done else {}))
         self._progress.stop_task(task)
         self._progress.update(self._all, completed=self._done)
 
@@ -105,7 +103,7 @@ def display(stages: Sequence[Stage], quiet: bool) -> Iterator[Display | None]:
         else:
             columns = (
                 TextColumn("{task.description:10}"), BarColumn(bar_width=24), TimeElapsedColumn(),
-                TextColumn("{task.fields[note]}{task.fields[left]}"),
+                TextColumn("{task.fields[note]}{task.fields[left]}", markup=False),
             )  # fmt: skip
             with Progress(*columns, console=Console(stderr=True)) as progress:
                 yield Bars(stages, progress)

@@ -12,7 +12,7 @@ from softermax.report.sources import Sources, paper
 _UNITS = {"unnormed": "Unnormed Softmax unit", "normalization": "Normalization unit"}
 _LIBRARIES = {"nangate45": "45 nm (NanGate)", "asap7": "7 nm (ASAP7)"}
 _SCHEMES = {
-    "fixed": "as in the paper",
+    "fixed": "fixed output",
     "row-scaled": "row-scaled output (ours)",
     "deferred": "deferred normalisation (ours)",
 }
@@ -216,7 +216,7 @@ def pe(sources: Sources) -> Section:
     for measure, printed in said["ratios"].items():
         if not any(r["width"] == said["width"] for r in like):
             why = "softermax reproduce --full --stage pe measures it"
-            comparisons.append(verdict.ratio(f"PE, {measure}, 32 wide, as in the paper", printed, None, why))
+            comparisons.append(verdict.ratio(f"PE, {measure}, 32 wide, fixed output", printed, None, why))
     tables = [
         Table(
             f"Q·Kᵀ and softmax of one head, sequence {said['sequence']}",
