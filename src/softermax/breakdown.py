@@ -51,6 +51,7 @@ class Breakdown:
     precision: str
     softmax: str
     device: str
+    threads: int
     milliseconds: dict[str, float]
 
     @property
@@ -136,7 +137,7 @@ def _layer(sequence: int, precision: str, softmax: str, device: str, repeats: in
             name: sum(times * _milliseconds(part, device, repeats) for times, part in some)
             for name, some in parts.items()
         }
-    return Breakdown(sequence, precision, softmax, device, times)
+    return Breakdown(sequence, precision, softmax, device, torch.get_num_threads(), times)
 
 
 def _linear(x: Tensor, weight: Tensor, count: int = 1) -> Part:

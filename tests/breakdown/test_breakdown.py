@@ -22,6 +22,7 @@ def test_every_combination_is_measured_with_all_parts(capsys: pytest.CaptureFixt
         assert tuple(row["milliseconds"]) == PARTS
         assert all(value > 0 for value in row["milliseconds"].values())
         assert 0 < row["softmax_share"] < 1
+        assert row["threads"] >= 1
 
 
 def test_bad_input_is_refused_by_name() -> None:

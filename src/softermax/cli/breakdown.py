@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softermax.cli.output import print_json, print_table, progress
+from softermax.cli.output import markdown_table, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from softermax.breakdown import Breakdown
@@ -25,6 +25,7 @@ def register(commands: Commands) -> None:
     command.add_argument("--precision", nargs="+", choices=("fp32", "int8"), help="default: both")
     command.add_argument("--softmax", nargs="+", choices=("torch", "native"), help="default: both")
     command.add_argument("--repeats", type=int, default=3, help="runs of each part (default: 3)")
+    command.add_argument("--markdown", action="store_true", help="print Markdown")
     command.add_argument("--plot", metavar="FOLDER", help="draw the shares into a folder")
 
 
@@ -51,7 +52,10 @@ def breakdown(args: argparse.Namespace) -> int:
             | {"ms": round(total, 2)}
             | shares
         )
-    print_table(rows, f"A BERT-Large layer on {found[0].device}")
+    if args.markdown:
+        print(markdown_table(rows))
+    else:
+        print_table(rows, f"A BERT-Large layer on {found[0].device}, {found[0].threads} threads")
     return 0
 
 

@@ -175,21 +175,50 @@ def test_bad_sizes_and_operands_are_refused_by_name() -> None:
         job.commands(np.ones((2, 3), np.int8), np.ones((2, 4), np.int8), SMALL, 0.5)
 
 
-@pytest.mark.slow
-def test_a_head_of_a_real_model_equals_the_software(tmp_path) -> None:
+@pytest.fixture(scope="module")
+def real_head(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    """Queries, keys and values of one head of MiniLM on prose, 384 of each."""
     pytest.importorskip("transformers")
     from softermax.integrations import record
 
     try:
-        data = record.record(tmp_path / "recorded.npz", rows=1)
+        return record.record(tmp_path_factory.mktemp("recorded") / "recorded.npz", rows=1)
     except (OSError, ValueError) as error:
         pytest.skip(f"no attention to record: {error}")
-    # Four lanes of four: the schedule is the same for any width, and sixteen take many minutes to compile.
-    config = PEConfig(4, 4, 4096, 2048, 1536)
-    spec = PRESETS["paper"].replace(slice_width=4)
-    q, k = data["q"], data["k"]
-    real = float(data["q_scale"] * data["k_scale"]) / np.sqrt(q.shape[1])
-    factor = config.nearest(real * spec.input_scale)
-    outcome = job.run(Simulation(AttentionTile(config, spec, depth=96)), [q], [k], config, factor)[0]
+
+
+REAL = PEConfig(4, 4, 4096, 2048, 1536)
+"""Four lanes of four: the schedule is the same for any width, and sixteen take many minutes to compile."""
+
+
+def real_factor(data: dict[str, np.ndarray], spec: SoftermaxSpec) -> float:
+    real = float(data["q_scale"] * data["k_scale"]) / np.sqrt(data["q"].shape[1])
+    return REAL.nearest(real * spec.input_scale)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["paper", "row-scaled"])
+def test_a_head_of_a_real_model_equals_the_software(real_head: dict[str, np.ndarray], preset: str) -> None:
+    spec = PRESETS[preset].replace(slice_width=4)
+    q, k = real_head["q"], real_head["k"]
+    factor = real_factor(real_head, spec)
+    outcome = job.run(Simulation(AttentionTile(REAL, spec, depth=96)), [q], [k], REAL, factor)[0]
     expected = software(q, k, factor / spec.input_scale, spec)
     np.testing.assert_array_equal(outcome.words, expected.words)
+    if outcome.exponent is not None:
+        np.testing.assert_array_equal(outcome.exponent, expected.exponent)
+
+
+@pytest.mark.slow
+def test_deferred_attention_of_a_real_model_equals_the_software(real_head: dict[str, np.ndarray]) -> None:
+    spec = DeferredSpec(scores=SoftermaxSpec(slice_width=4))
+    q, k, v = (real_head[name] for name in "qkv")
+    factor = real_factor(real_head, spec.scores)
+    tile = Simulation(DeferredTile(REAL, spec, depth=96, columns=COLUMNS))
+    outcome = job.run_deferred(tile, q, k, v[:, :COLUMNS], REAL, factor)
+    expected = golden_attention.attention(
+        q[None, None], k[None, None], v[None, None], spec, factor / spec.scores.input_scale
+    )
+    products = expected.accumulators[0, 0, :, :COLUMNS] * expected.reciprocal[0, 0][:, None]
+    np.testing.assert_array_equal(outcome.products, products)
+    np.testing.assert_array_equal(outcome.exponent, expected.leading_one[0, 0] + spec.reciprocal.fraction)
