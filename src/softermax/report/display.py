@@ -18,7 +18,7 @@ _EVERY = 10.0
 def duration(seconds: float) -> str:
     """
     >>> duration(7.4), duration(215), duration(7300)
-    ('7 s', '3 min 35 s', '2 h 2 min')
+    ('7 s', '3 min 35 s', '2 h 1 min')
     """
     whole = round(seconds)
     if whole < 60:
