@@ -118,7 +118,7 @@ def perplexity() -> list[Row]:
                     "difference": f"{row['perplexity'] / base - 1:+.1%}".replace("%", " %"),
                 }
             )
-    return rows
+    return sorted(rows, key=lambda row: (row["model"], int(row["context"]), row["spec"]))
 
 
 def summary() -> list[Row]:
@@ -196,10 +196,15 @@ def filled(text: str) -> str:
 
 
 def on_config(config: Any) -> Any:
-    """The pages of docs/results, whichever there are, in the navigation."""
+    """The pages of docs/results in the menu, whichever there are, and at its end any page that it lacks."""
     for section in config.nav:
         if "Results" in section:
             section["Results"] += [f"results/{path.name}" for path in sorted(RESULTS.glob("*.md"))]
+    listed = set(re.findall(r"[\w/.+-]+\.md", str(config.nav)))
+    docs = RESULTS.parent
+    rest = [str(path.relative_to(docs)) for path in sorted(docs.rglob("*.md"))]
+    more = [page for page in rest if page not in listed and not page.startswith("_build")]
+    config.nav += [{"More": more}] if more else []
     return config
 
 

@@ -8,6 +8,9 @@ import pytest
 
 from .blocks import ROOT, Reader, blocks, check_command, commands, pages
 
+# A page shows how a unit is made, not always what is done with it.
+pytestmark = pytest.mark.filterwarnings("ignore:.*created but never used")
+
 LANGUAGES = {"python", "pycon", "console", "commands", "json", "text", "verilog", ""}
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
 

