@@ -68,12 +68,12 @@ def test_a_netlist_that_disagrees_has_no_energy(nangate45: Library, preset: str)
     unit = softermax_unit("normalization", preset, 1)
     netlist = synthesise(unit.rtlil(), nangate45, 2.0)
     job = unit.job(gaussian(64, 16), 64, 1)
-    assert require_equal(job, Simulator(netlist).run(job.inputs), "unit") == 64 * 16
-    swaps = {"NAND2_X1": "NOR2_X1", "XOR2_X1": "AND2_X1"}
-    index = next(
-        i for i, kind in enumerate(netlist.types) if kind == "NAND2_X1" and netlist.units[i] != "clock gates"
-    )
-    netlist.types[index] = swaps[netlist.types[index]]
+    activity = Simulator(netlist).run(job.inputs)
+    assert require_equal(job, activity, "unit") == 64 * 16
+    # The busiest of its kind: a gate that only ever saturates would not be missed by these scores.
+    gates = [i for i, kind in enumerate(netlist.types) if kind == "NAND2_X1"]
+    busiest = max(gates, key=lambda i: int(activity.toggles[netlist.pins[i]["ZN"]].sum()))
+    netlist.types[busiest] = "NOR2_X1"
     with pytest.raises(
         Disagreement,
         match=r"differ from the golden model|was not taken|made \d+ transfers|depend on the data",

@@ -22,6 +22,7 @@ def register(commands: Commands) -> None:
             "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --markdown",
             "silicon --clock 2.5 --baseline two-pass --json",
             "silicon --plot figures",
+            "silicon --sensitivity --markdown",
             "silicon --pe --width 32",
             "silicon --sweep --width 16 32 --json",
         ],
@@ -93,17 +94,14 @@ def silicon(args: argparse.Namespace) -> int:
 def _sensitivity(args: argparse.Namespace, baselines: list[str]) -> int:
     import dataclasses
 
-    from softermax.silicon import pdk
-    from softermax.silicon.sensitivity import vary
+    from softermax.silicon.sensitivity import count, tasks_of, vary
     from softermax.silicon.table import stimuli
 
+    pairs = tasks_of(args.library, args.width, args.clock, args.pdk_root, baselines)
     scores, note = stimuli()
-    rows: list[dict[str, object]] = []
-    for name in args.library:
-        library = pdk.load(name, args.pdk_root)
-        for width in args.width:
-            found = vary(library, width, scores, baselines=baselines)
-            rows += [{"library": name, "width": width} | dataclasses.asdict(row) for row in found]
+    with progress("silicon", count(pairs), args.quiet) as step:
+        found = vary(pairs, scores, args.workers, step)
+    rows = [dataclasses.asdict(row) for row in found]
     if args.json:
         print_json(rows)
         return 0

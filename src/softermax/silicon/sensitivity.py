@@ -1,61 +1,144 @@
-"""How much the ratios depend on what is assumed: clock, wire load, glitch model, scores, baseline."""
+"""How much the ratios depend on what is assumed: clock, wire load, glitch model, scores, baseline.
+
+One assumption changes at a time. What is measured is cached like the table's figures, so that a run that
+was cut short goes on where it ended, and the case without a change costs nothing after the table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from softermax.silicon.flow import GLITCHES, ZERO_DELAY, measure
-from softermax.silicon.library import Library, WireLoad
+from softermax.silicon import pdk
+from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure
+from softermax.silicon.library import WireLoad
+from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import Scores
-from softermax.silicon.units import baseline_unit, presets_of, softermax_unit
+from softermax.silicon.table import UNITS, Order
+from softermax.silicon.timing import require_possible
+from softermax.silicon.units import BASELINES, presets_of
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One change of the assumptions. Clock and wires are factors of the library's own. At another clock both
+    designs are mapped anew; other wires are put into the table's netlists."""
+
+    change: str
+    clock: float = 1.0
+    wires: float = 1.0
+
+
+CASES = (
+    Case(NONE),
+    Case("clock period 1.5 times", clock=1.5),
+    Case("no wires", wires=0.0),
+    Case("wires doubled", wires=2.0),
+)
 
 
 @dataclass(frozen=True)
 class Variation:
-    """The ratios of one unit under one change of the assumptions."""
+    """The ratios of one unit under one change of the assumptions, with one kind of scores."""
 
+    library: str
+    width: int
     unit: str
     baseline: str
-    clock_ns: float
-    wire: str
+    change: str
     scores: str
-    meets: bool
+    clock_ns: float
+    slack_ns: float
+    baseline_slack_ns: float
     area_ratio: float
     energy_ratio: float
     energy_ratio_zero_delay: float
 
 
+@dataclass(frozen=True)
+class Task:
+    """A design under a case: what a worker process measures."""
+
+    order: Order
+    case: Case
+
+    def run(self, scores: Sequence[Scores]) -> Result:
+        library = pdk.load(self.order.library, self.order.pdk_root)
+        clock = (self.order.clock_ns or library.description.clock_ns) * self.case.clock
+        wire = library.wire
+        if self.case.wires != 1.0:
+            wire = wire.scaled(self.case.wires) if self.case.wires else WireLoad("no wires")
+        return measure(self.order.make(), library, clock, scores, wire)
+
+
+def tasks_of(
+    libraries: Sequence[str] = ("nangate45",),
+    widths: Sequence[int] = (16,),
+    clock_ns: float | None = None,
+    pdk_root: str | None = None,
+    baselines: Sequence[str] = BASELINES,
+) -> list[tuple[Task, Task]]:
+    """Ours and the baseline of every variation. Of the baselines the first goes through all cases; the others
+    differ from it in kind, not in how they answer to clock and wires."""
+    pairs: list[tuple[Task, Task]] = []
+    for library in libraries:
+        loaded = pdk.load(library, pdk_root)
+        require_possible(loaded, clock_ns or loaded.description.clock_ns)
+        for width in widths:
+            common = (width, library, pdk_root, clock_ns)
+            for unit in UNITS:
+                ours = Order(unit, "softermax", presets_of(unit, width)[0], *common)
+                for baseline in baselines:
+                    theirs = Order(unit, baseline, "", *common)
+                    for case in CASES if baseline == baselines[0] else CASES[:1]:
+                        pairs.append((Task(ours, case), Task(theirs, case)))
+    return pairs
+
+
+def count(pairs: Sequence[tuple[Task, Task]]) -> int:
+    """The designs to measure: pairs share them."""
+    return len({task for pair in pairs for task in pair})
+
+
 def vary(
-    library: Library,
-    width: int,
+    pairs: Sequence[tuple[Task, Task]],
     scores: Sequence[Scores],
-    clocks: Sequence[float] = (1.0, 1.5),
-    wires: Sequence[float] = (0.0, 1.0, 2.0),
-    baselines: Sequence[str] = ("two-pass", "online"),
+    workers: int | None = None,
+    progress: Callable[[int, str], None] | None = None,
 ) -> list[Variation]:
-    """One change at a time. Clocks and wire loads are factors of the library's own; every variation is
-    reported for each kind of scores."""
-    clock = library.description.clock_ns
-    cases = [(clock * factor, library.wire) for factor in clocks]
-    cases += [(clock, _scaled(library.wire, factor)) for factor in wires if factor != 1.0]
-    found: list[Variation] = []
-    for unit in ("unnormed", "normalization"):
-        ours = softermax_unit(unit, presets_of(unit, width)[0], width)
-        for baseline in baselines:
-            theirs = baseline_unit(unit, baseline, width)
-            # The other baseline differs in kind, not in how it answers to clock and wires.
-            for period, wire in cases if baseline == baselines[0] else cases[:1]:
-                a, b = (measure(u, library, period, scores, wire) for u in (ours, theirs))
-                for kind in scores:
-                    ratios = [
-                        a.pj(kind.name, mode) / b.pj(kind.name, mode) for mode in (GLITCHES, ZERO_DELAY)
-                    ]
-                    met = a.meets and b.meets
-                    area = a.area_um2 / b.area_um2
-                    found.append(Variation(unit, baseline, period, wire.name, kind.name, met, area, *ratios))
-    return found
+    """Measure every design, in parallel processes, and put ours beside the baseline for each kind of scores."""
+    # The table's own first: they are mapped once, and most are cached.
+    tasks = sorted({task for pair in pairs for task in pair}, key=lambda task: CASES.index(task.case))
+    work = functools.partial(Task.run, scores=scores)
+    found = each(
+        work,
+        tasks,
+        workers,
+        progress,
+        lambda t: f"{t.order.unit} {t.order.preset or t.order.design}, {t.case.change}",
+    )
+    return [
+        _variation(ours, found[ours], theirs.order.design, found[theirs], kind.name)
+        for ours, theirs in pairs
+        for kind in scores
+    ]
 
 
-def _scaled(wire: WireLoad, factor: float) -> WireLoad:
-    return wire.scaled(factor) if factor else WireLoad("no wires")
+def _variation(task: Task, ours: Result, baseline: str, theirs: Result, scores: str) -> Variation:
+    ratios = [ours.pj(scores, mode) / theirs.pj(scores, mode) for mode in (GLITCHES, ZERO_DELAY)]
+    return Variation(
+        task.order.library,
+        task.order.width,
+        task.order.unit,
+        baseline,
+        task.case.change,
+        scores,
+        ours.clock_ns,
+        round(ours.slack_ns, 4),
+        round(theirs.slack_ns, 4),
+        round(ours.area_um2 / theirs.area_um2, 4),
+        *(round(ratio, 4) for ratio in ratios),
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, GLITCHES, ROWS, ZERO_DELAY, Result, measure
+from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import COLUMNS, Scores, gaussian, recorded
 from softermax.silicon.timing import require_possible
 from softermax.silicon.units import BASELINES, Unit, baseline_unit, presets_of, softermax_unit
@@ -150,16 +150,14 @@ def _run(
     workers: int | None,
     progress: Callable[[int, str], None] | None,
 ) -> dict[Order, Result]:
-    found: dict[Order, Result] = {}
-    with ProcessPoolExecutor(workers or min(len(orders), os.cpu_count() or 1)) as pool:
-        waiting = {pool.submit(_measure, order, scores): order for order in orders}
-        for done in as_completed(waiting):
-            order = waiting[done]
-            found[order] = done.result()
-            if progress is not None:
-                name = f"{order.unit} {order.preset or order.design}, {order.width} wide, {order.library}"
-                progress(len(found), name)
-    return {order: found[order] for order in orders}
+    work = functools.partial(_measure, scores=scores)
+    return each(
+        work,
+        orders,
+        workers,
+        progress,
+        lambda o: f"{o.unit} {o.preset or o.design}, {o.width} wide, {o.library}",
+    )
 
 
 def _row(ours: Result, theirs: Result, baseline: str, stimulus: str) -> Row:

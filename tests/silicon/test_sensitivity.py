@@ -1,0 +1,75 @@
+"""One assumption changed at a time: what is measured, and what the ratios are made of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from softermax.cli import main
+from softermax.silicon import sensitivity, table
+from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result
+from softermax.silicon.library import Library
+from softermax.silicon.sensitivity import CASES, NONE, Task, count, tasks_of
+from softermax.silicon.stimuli import gaussian
+from softermax.silicon.table import Order
+
+
+def test_wires_change_energy_and_slack_and_another_clock_is_mapped_anew(nangate45: Library) -> None:
+    order = Order("unnormed", "softermax", "paper", 2, "nangate45", None, None)
+    found = {case.change: Task(order, case).run([gaussian(32, 16)]) for case in CASES}
+    base, none, double = (found[change] for change in (NONE, "no wires", "wires doubled"))
+    assert none.area_um2 == base.area_um2 == double.area_um2
+    assert none.slack_ns > base.slack_ns > double.slack_ns
+    for mode in (GLITCHES, ZERO_DELAY):
+        assert none.pj("gaussian", mode) < base.pj("gaussian", mode) < double.pj("gaussian", mode)
+    slower = found["clock period 1.5 times"]
+    assert slower.clock_ns == pytest.approx(1.5 * base.clock_ns)
+    assert slower.slack_ns > base.slack_ns
+
+
+def made_up(task: Task) -> Result:
+    """The baseline's energy falls with the clock's factor, ours grows with the wires'."""
+    ours = task.order.design == "softermax"
+    pj = 1.0 + task.case.wires if ours else 8.0 / task.case.clock
+    energy = [EnergyResult("gaussian", mode, pj, {}, pj, 0.0, 0.0) for mode in (ZERO_DELAY, GLITCHES)]
+    o = task.order
+    return Result(o.unit, o.design, o.preset, o.width, o.library, task.case.clock, "", 1.0 if ours else 4.0, {}, {},
+                  0.1 if ours else -0.2, [], 1, energy)  # fmt: skip
+
+
+def test_the_command_prints_every_change_of_both_units(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def each(
+        work: Any, items: Sequence[Task], workers: Any, progress: Any, name: Callable[[Task], str]
+    ) -> Any:
+        return {item: made_up(item) for item in items}
+
+    monkeypatch.setattr(sensitivity, "each", each)
+    monkeypatch.setattr(table, "stimuli", lambda: ([gaussian(2)], ""))
+    assert main(["silicon", "--sensitivity", "--json", "--quiet"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    # Two units: every case against two passes, the first one against the online baseline.
+    assert len(rows) == 2 * (len(CASES) + 1)
+    by = {(r["unit"], r["baseline"], r["change"]): r for r in rows}
+    for unit in ("unnormed", "normalization"):
+        assert by[unit, "online", NONE]["area_ratio"] == 0.25
+        ratios = {case.change: by[unit, "two-pass", case.change]["energy_ratio"] for case in CASES}
+        assert list(ratios.values()) == pytest.approx([0.25, 0.375, 0.125, 0.375])
+        assert by[unit, "two-pass", NONE]["slack_ns"] == 0.1
+        assert by[unit, "two-pass", NONE]["baseline_slack_ns"] == -0.2
+
+
+def test_pairs_share_what_they_measure() -> None:
+    pairs = tasks_of(baselines=["two-pass", "online"])
+    # For each unit: ours and two passes in every case, online in one.
+    assert count(pairs) == 2 * (2 * len(CASES) + 1)
+    assert len(pairs) == 2 * (len(CASES) + 1)
+
+
+def test_an_impossible_clock_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["silicon", "--sensitivity", "--clock", "0.01"]) == 2
+    assert "no design can meet it" in capsys.readouterr().err
