@@ -17,6 +17,8 @@ WIDE, NARROW = 908, 326
 COLOURS = 8
 _CHARACTER = 6.3
 """About how wide a letter of 12 pixels is."""
+_TILTED = 14.0
+"""Room that a tilted label needs; where there is less, some are left out."""
 _LEFT, _RIGHT, _TOP = 54, 14, 10
 
 
@@ -169,6 +171,8 @@ def _bars(chart: Chart, frame: _Frame, y: Scale, labels: Sequence[str], tilted: 
                 f'height="{max(bottom - top, 0.4):.2f}" data-tip="{_tip(series, label, value, chart)}"/>'
             )
         foot = frame.bottom + 16
+        if tilted and i % math.ceil(_TILTED / group):
+            continue
         if tilted:
             yield (
                 f'<text class="tick" text-anchor="end" transform="translate({middle + 4:.1f} {foot - 4:.1f}) rotate(-50)">'

@@ -24,7 +24,8 @@ def render(report: Report) -> str:
                 [
                     s.where or "ours",
                     s.title,
-                    ", ".join(f"{n} {word}" for word, n in s.tally.items()) or "no figure in the paper",
+                    ", ".join(f"{n} {word}" for word, n in s.tally.items())
+                    or ("no figures in the paper" if s.tables else "nothing measured"),
                 ]
                 for s in report.sections
             ],

@@ -83,7 +83,7 @@ def _glance(report: Report) -> list[str]:
     for section in report.sections:
         tally = " ".join(_chip(word, count) for word, count in section.tally.items())
         if not tally:
-            tally = f'<span class="note">{"no figure in the paper" if section.tables else "nothing measured"}</span>'
+            tally = f'<span class="note">{"no figures in the paper" if section.tables else "nothing measured"}</span>'
         rows.append(
             f'<tr><td class="where">{escape(section.where or "ours")}</td>'
             f'<td><a href="#{section.name}">{escape(section.title)}</a></td><td>{tally}</td></tr>'
@@ -186,13 +186,14 @@ def _table(table: Table) -> list[str]:
         ]
         return f"<tr>{''.join(made)}</tr>"
 
-    caption = f"<caption>{escape(table.note)}</caption>" if table.note else ""
+    note = [f'<p class="table-note">{escape(table.note)}</p>'] if table.note else []
     return [
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table>{caption}<thead>',
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table><thead>',
         line(table.columns, "th"),
         "</thead><tbody>",
         *(line(row, "td") for row in table.rows),
         "</tbody></table></div>",
+        *note,
     ]
 
 
