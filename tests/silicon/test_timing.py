@@ -13,29 +13,41 @@ from small_designs import hand_made
 
 from softermax.silicon import verilog
 from softermax.silicon.library import Library, WireLoad
+from softermax.silicon.netlist import Netlist
 from softermax.silicon.synthesis import synthesise
 from softermax.silicon.timing import analyse, require_possible
 
 CLOCK_NS = 0.5
 
 
-def opensta(folder: Path, library: Library, netlist_text: str, clock_port: str) -> tuple[float, list[float]]:
-    """Worst slack, and the arrival at each stage of the worst path, in ns."""
+def opensta(folder: Path, netlist: Netlist, wire: WireLoad) -> tuple[float, list[float]]:
+    """Worst slack, and the arrival at each stage of the worst path, in ns. Every net gets the wire load's
+    capacitance for the pins on it, counted here."""
+    library = netlist.library
     scale = 1.0 if library.name == "nangate45" else 1000.0  # OpenSTA speaks the library's own unit
     d = library.description
-    (folder / "netlist.v").write_text(netlist_text)
+    (folder / "netlist.v").write_text(verilog.mapped(netlist))
+    fanout = np.zeros(netlist.nets)
+    for index in range(netlist.cells):
+        cell = netlist.cell(index)
+        for pin in (*cell.inputs, *([cell.clock] if cell.clock else [])):
+            fanout[netlist.pins[index][pin]] += 1
+    for bits in netlist.outputs.values():
+        np.add.at(fanout, bits, 1)
+    wires = wire(fanout)
     (folder / "run.tcl").write_text(
         "\n".join(
             [
                 f"read_liberty {library.liberty}",
                 "read_verilog netlist.v",
                 "link_design netlist",
-                f"create_clock -name clock -period {CLOCK_NS * scale} {clock_port}",
+                f"create_clock -name clock -period {CLOCK_NS * scale} {verilog.port_bit('clk', 0)}",
                 f"set_clock_transition {d.input_slew_ns * scale} clock",
                 f"set_input_transition {d.input_slew_ns * scale} [all_inputs]",
                 "set_input_delay 0 -clock clock [all_inputs]",
                 "set_output_delay 0 -clock clock [all_outputs]",
                 f"set_load {d.output_load_ff} [all_outputs]",
+                *(f"set_load {wires[n]:.9g} [get_nets n{n}]" for n in range(2, netlist.nets) if wires[n]),
                 "report_checks -digits 6",
                 "exit",
             ]
@@ -52,10 +64,15 @@ def opensta(folder: Path, library: Library, netlist_text: str, clock_port: str) 
 
 
 @pytest.mark.skipif(shutil.which("sta") is None, reason="OpenSTA is not installed")
-def test_slack_and_arrivals_equal_opensta(library: Library, accumulate: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wires", [0.0, 1.0, 3.0])
+def test_slack_and_arrivals_equal_opensta(
+    library: Library, accumulate: str, wires: float, tmp_path: Path
+) -> None:
+    """Without wires, with the library's wire load, and with three times that."""
     netlist = synthesise(accumulate, library, CLOCK_NS)
-    timing = analyse(netlist, CLOCK_NS, WireLoad("none"))
-    slack, arrivals = opensta(tmp_path, library, verilog.mapped(netlist), verilog.port_bit("clk", 0))
+    wire = library.wire.scaled(wires)
+    timing = analyse(netlist, CLOCK_NS, wire)
+    slack, arrivals = opensta(tmp_path, netlist, wire)
     assert timing.slack_ns == pytest.approx(slack, abs=2e-6)
     ours = [step.arrival_ns for step in timing.critical_path]
     # Theirs lists the clock pin first and the end point last, at the arrivals of their neighbours.
@@ -64,7 +81,8 @@ def test_slack_and_arrivals_equal_opensta(library: Library, accumulate: str, tmp
 
 
 @pytest.mark.skipif(shutil.which("sta") is None, reason="OpenSTA is not installed")
-def test_slack_of_a_loaded_net_equals_opensta(library: Library, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wires", [0.0, 1.0])
+def test_slack_of_a_loaded_net_equals_opensta(library: Library, wires: float, tmp_path: Path) -> None:
     """A net with many pins and a port on it, and both edges through an inverting gate."""
     names = {
         "nangate45": ("DFF_X1", "CK", "INV_X1", "ZN"),
@@ -76,8 +94,9 @@ def test_slack_of_a_loaded_net_equals_opensta(library: Library, tmp_path: Path) 
     cells += [(inverter, {"A": "a", out: f"b{i}"}) for i in range(9)]
     cells += [(flop, {"D": "b3", clock: "clk", q: "y"})]
     netlist = hand_made(library, cells, "clk x", "y a")
-    timing = analyse(netlist, CLOCK_NS, WireLoad("none"))
-    slack, _ = opensta(tmp_path, library, verilog.mapped(netlist), verilog.port_bit("clk", 0))
+    wire = library.wire.scaled(wires)
+    timing = analyse(netlist, CLOCK_NS, wire)
+    slack, _ = opensta(tmp_path, netlist, wire)
     assert timing.slack_ns == pytest.approx(slack, abs=2e-6)
 
 
