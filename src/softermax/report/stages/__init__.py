@@ -34,10 +34,10 @@ STAGES = (
         "A short fine-tuning in fp32, int8 and Softermax",
         "softermax.report.stages.models:finetune",
         quick={
-            "train_rows": 768, "dev_rows": 400, "epochs": 2.0, "learning_rate": 3e-4, "max_length": 48,
+            "train_rows": 640, "dev_rows": 400, "epochs": 2.0, "learning_rate": 3e-4, "batch": 32, "max_length": 48,
             "seeds": 1,
         },
-        full={"train_rows": None, "dev_rows": None, "epochs": 2.0, "learning_rate": 1e-4, "max_length": 64,
+        full={"train_rows": None, "dev_rows": None, "epochs": 2.0, "learning_rate": 1e-4, "batch": 32, "max_length": 64,
               "seeds": 3},
         seconds=(110, 5000),
         parts=("integrations", "finetune", "kernels", "report/stages/models.py"),
