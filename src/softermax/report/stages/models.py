@@ -158,15 +158,16 @@ def _folder(stage: str, settings: Settings) -> Path:
 def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) -> dict[str, Any]:
     from softermax.finetune import cells, table
 
-    at = already = sum(cells.is_done(run, folder) for run in runs)
+    already = sum(cells.is_done(run, folder) for run in runs)
+    at, arm = already, ""
 
     def announce(number: int, count: int, run: Any) -> None:
-        nonlocal at
-        at = already + number
-        progress(at / len(runs), f"{run.task}, {run.arm}")
+        nonlocal at, arm
+        at, arm = already + number, f"{run.task}, {run.arm}"
+        progress(at / len(runs), arm)
 
     def report(done: int, total: int, note: str) -> None:
-        said = f"{runs[at].arm}, step {done} of {total}" + (f", {note}" if note else "")
+        said = f"{arm}, step {done} of {total}" + (f", {note}" if note else "")
         progress((at + 0.9 * done / total) / len(runs), said)
 
     cells.fill(runs, folder, data_dir, announce, report)
