@@ -121,8 +121,11 @@ def reproduce(args: argparse.Namespace) -> int:
         )
         for outcome in broken:
             print(f"{outcome.name} {outcome.status}: {outcome.reason}", file=sys.stderr)
-            if args.verbose:
-                print(log_of(outcome.name).read_text(encoding="utf-8", errors="replace"), file=sys.stderr)
+            log = log_of(outcome.name)
+            if args.verbose and log.is_file():
+                print(log.read_text(encoding="utf-8", errors="replace"), file=sys.stderr)
+            elif outcome.status == "failed":
+                print(f"what it printed: {log}", file=sys.stderr)
         if not args.quiet:
             print(f"\nreport: {written[0]}, and as .md and .json")
     return 1 if broken else 0
