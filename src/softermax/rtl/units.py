@@ -46,4 +46,4 @@ def create(spec: SoftermaxSpec | DeferredSpec, unit: UnitName = "top", **paramet
         return UnnormedSoftmax(scores, **parameters)
     if unit == "deferred":
         return DeferredTail(deferred or DeferredSpec(scores=scores), **{"columns": 64, **parameters})
-    return Normalization(scores, **{"lanes": lanes, **parameters})
+    return Normalization(scores, parameters.get("lanes", lanes), parameters.get("rows", 1))

@@ -104,6 +104,12 @@ def slices_of(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: in
     return fields
 
 
+def drained(rows: int, slices: int, open_rows: int) -> IntArray:
+    """Where the slices of `slices_of` stand in that stream, row after row."""
+    row, at = np.divmod(np.arange(rows * slices), slices)
+    return np.argsort(np.lexsort((row, at, row // open_rows)), kind="stable")
+
+
 def _streams(
     component: Any, spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, out: Output
 ) -> dict[str, Fields]:
