@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import lzma
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from small_designs import random_bits
 
 from softermax.silicon import liberty, pdk
 from softermax.silicon.boolean import truth_table
 from softermax.silicon.library import Library
+from softermax.silicon.power import measure
+from softermax.silicon.simulation import Simulator
+from softermax.silicon.synthesis import synthesise
+from softermax.silicon.timing import analyse
 
 TINY = """
 library (tiny) {
@@ -125,6 +131,26 @@ def test_missing_libraries_say_how_to_get_them(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match=r"softermax\[hardware\]"):
         pdk.load("nangate45")
+
+
+@pytest.mark.slow
+def test_a_described_library_goes_through_the_whole_flow(
+    nangate45: Library, accumulate: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NanGate's file under another name, described by hand: the same netlist, timing and energy."""
+    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "cells.lib.xz").write_bytes(lzma.compress(pdk._nangate_file().read_bytes(), preset=0))
+    fields = asdict(nangate45.description) | {"name": "mine", "liberty": ["cells.lib.xz"]}
+    (tmp_path / "mine.json").write_text(json.dumps(fields))
+    mine = pdk.load(str(tmp_path / "mine.json"))
+    figures = []
+    for library in (nangate45, mine):
+        netlist = synthesise(accumulate, library, 2.0)
+        timing = analyse(netlist, 2.0)
+        activity = Simulator(netlist, timing).run(random_bits(30, 8, a=5, b=5, enable=1), 2.0, 2)
+        figures.append((netlist.area, timing.slack_ns, measure(activity, timing).total))
+    assert figures[0] == pytest.approx(figures[1], rel=1e-12)
+    assert mine.name == "mine"
 
 
 def test_a_description_with_a_wrong_field_is_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from small_designs import pdk_root
 
 from softermax.cli import main
-from softermax.silicon import flow, stimuli, table, units
+from softermax.silicon import flow, power, stimuli, table, units
 from softermax.silicon.equivalence import Disagreement, require_equal
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result
 from softermax.silicon.library import Library
@@ -79,6 +79,26 @@ def test_a_netlist_that_disagrees_has_no_energy(nangate45: Library, preset: str)
         match=r"differ from the golden model|was not taken|made \d+ transfers|depend on the data",
     ):
         require_equal(job, Simulator(netlist).run(job.inputs), "unit")
+
+
+@pytest.mark.parametrize("mode", [ZERO_DELAY, GLITCHES])
+def test_energy_is_linear_in_rows_that_follow_each_other(nangate45: Library, mode: str) -> None:
+    """The same row again and again: from the second on, each takes what the one before it took."""
+    unit = softermax_unit("unnormed", "paper", 2)
+    netlist, timing = flow.mapped(unit.rtlil(), nangate45, 2.0)
+    simulator = Simulator(netlist, timing)
+    row = gaussian(3, 32, seed=4).values
+    energies = []
+    for rows in (2, 3, 4, 8):
+        scores = stimuli.Scores("repeated", np.repeat(row, rows, axis=0))
+        job = unit.job(scores, 3, rows)
+        activity = simulator.run(job.inputs, None if mode == ZERO_DELAY else 2.0, RESET_CYCLES)
+        require_equal(job, activity, "unit")
+        energies.append(power.measure(activity, timing).total)
+    each = energies[1] - energies[0]
+    assert each > 0
+    assert energies[2] - energies[1] == pytest.approx(each, rel=1e-9)
+    assert energies[3] - energies[0] == pytest.approx(6 * each, rel=1e-9)
 
 
 def test_jobs_of_both_designs_are_the_same_scores() -> None:
