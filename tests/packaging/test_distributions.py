@@ -103,6 +103,7 @@ def test_the_wheel_has_code_data_and_the_native_core(wheel: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_wheel_works_outside_the_source_tree(installed: Path) -> None:
     program = installed / "venv" / "bin" / "softermax"
     cache = {"SOFTERMAX_CACHE": str(installed / "cache"), "OMP_NUM_THREADS": "1"}
@@ -118,7 +119,8 @@ def test_the_wheel_works_outside_the_source_tree(installed: Path) -> None:
     shown = run(program, "demo", "--out", "ladder.svg", cwd=installed)
     assert "d = 1, 1.5, 1.75" in shown
     assert (installed / "ladder.svg").is_file()
-    verdicts = json.loads(run(program, "verify", "--rows", "1", "--json", cwd=installed, **cache))
+    # With the present cache: what simulations it holds are found by their content.
+    verdicts = json.loads(run(program, "verify", "--rows", "1", "--json", cwd=installed))
     assert len(verdicts) >= 5
     assert [verdict["body"] for verdict in verdicts if verdict["mismatches"]] == []
     stages = ["--stage", "ladder", "--out", "report"]
