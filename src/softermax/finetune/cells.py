@@ -27,7 +27,7 @@ SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a task the table takes, so that all of it takes about three core-hours."""
+    """How much of a task the table takes, so that all of it takes about six core-hours."""
 
     seeds: int
     train_rows: int | None = None
@@ -37,15 +37,15 @@ class Share:
 
 
 SHARES = {
-    "stsb": Share(seeds=5, train_rows=2000),
-    "rte": Share(seeds=3, train_rows=800),
-    "mrpc": Share(seeds=3, train_rows=1000),
-    "cola": Share(seeds=3, train_rows=2500),
-    "sst2": Share(seeds=1, train_rows=4000),
-    "qnli": Share(seeds=1, train_rows=1200),
-    "qqp": Share(seeds=1, train_rows=2000),
-    "mnli": Share(seeds=1, train_rows=2000),
-    "squad": Share(seeds=1, train_rows=1000, dev_rows=300, batch=8),
+    "stsb": Share(seeds=5, train_rows=4000),
+    "rte": Share(seeds=3, train_rows=1600),
+    "mrpc": Share(seeds=3, train_rows=2400),
+    "cola": Share(seeds=3, train_rows=6000),
+    "sst2": Share(seeds=1, train_rows=8000),
+    "qnli": Share(seeds=1, train_rows=3500),
+    "qqp": Share(seeds=1, train_rows=6000),
+    "mnli": Share(seeds=1, train_rows=6000),
+    "squad": Share(seeds=1, train_rows=1600, dev_rows=500, batch=8),
 }
 """Smallest first, which is also the order in which they are run."""
 
