@@ -54,8 +54,8 @@ def test_sums_differences_and_quotients_are_correctly_rounded() -> None:
     assert (model.subtract(high | 0x8000, low | 0x8000) == _round(x - y)).all()
 
     normal = low >= model.SMALLEST
-    quotient = _round(y[normal] / x[normal])
-    expected = np.where(quotient < model.SMALLEST, 0, quotient)
+    quotient = y[normal] / x[normal]
+    expected = np.where(quotient < 2.0**-14, 0, _round(quotient))
     assert (model.divide(low[normal], high[normal]) == expected).all()
 
 

@@ -137,10 +137,11 @@ def multiply(a: IntArray, b: IntArray) -> IntArray:
 
 
 def divide(a: IntArray, b: IntArray) -> IntArray:
-    """``a / b`` for 0 <= a <= b, zero below the format and for a = 0, whatever b."""
-    safe = np.where(np.asarray(a) == 0, ONE, b)
-    quotient = bits_of(half(a) / half(safe))
-    return np.where(quotient < SMALLEST, 0, quotient)
+    """``a / b`` for 0 <= a <= b, zero below the format, even if it would round up to it on the grid of subnormal
+    numbers, and for a = 0, whatever b."""
+    dividend, divisor = half(a), half(np.where(np.asarray(a) == 0, ONE, b))
+    below = dividend.astype(np.float64) < divisor.astype(np.float64) * 2.0**-14
+    return np.where(below, 0, bits_of(dividend / divisor))
 
 
 def slices(row: IntArray, width: int, fill: int = 0) -> IntArray:
