@@ -30,3 +30,21 @@ def test_bad_input_is_refused_by_name() -> None:
         measure([8], ["fp8"])
     with pytest.raises(ValueError, match=r"sequences \[0\] and repeats 1: allowed is 1 or more"):
         measure([0], repeats=1)
+
+
+def test_the_processors_time_is_counted_on_request() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        with pytest.raises(ValueError, match="a GPU's work takes no time of the processor"):
+            measure([8], ["fp32"], ["torch"], 1, processor_time=True)
+        return
+    elapsed, processor = (
+        measure([8], ["fp32"], ["torch"], 1, processor_time=wanted)[0] for wanted in (False, True)
+    )
+    assert (elapsed.clock, processor.clock) == ("elapsed", "processor")
+
+
+def test_a_number_of_threads_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["breakdown", "--threads", "0"]) != 0
+    assert "--threads 0: allowed is 1 or more" in capsys.readouterr().err

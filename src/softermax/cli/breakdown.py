@@ -25,6 +25,12 @@ def register(commands: Commands) -> None:
     command.add_argument("--precision", nargs="+", choices=("fp32", "int8"), help="default: both")
     command.add_argument("--softmax", nargs="+", choices=("torch", "native"), help="default: both")
     command.add_argument("--repeats", type=int, default=3, help="runs of each part (default: 3)")
+    command.add_argument("--threads", type=int, help="PyTorch's threads (default: its own choice)")
+    command.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="count the processor's time instead of elapsed time, for a machine that others use too",
+    )
     command.add_argument("--markdown", action="store_true", help="print Markdown")
     command.add_argument("--plot", metavar="FOLDER", help="draw the shares into a folder")
 
@@ -32,10 +38,16 @@ def register(commands: Commands) -> None:
 def breakdown(args: argparse.Namespace) -> int:
     from softermax.breakdown import PARTS, PRECISIONS, SEQUENCES, SOFTMAXES, measure
 
+    if args.threads is not None:
+        if args.threads < 1:
+            raise ValueError(f"--threads {args.threads}: allowed is 1 or more")
+        import torch
+
+        torch.set_num_threads(args.threads)
     sequences = args.sequence or SEQUENCES
     precisions, softmaxes = args.precision or PRECISIONS, args.softmax or SOFTMAXES
     with progress("breakdown", len(sequences) * len(precisions) * len(softmaxes), args.quiet) as step:
-        found = measure(sequences, precisions, softmaxes, args.repeats, step)
+        found = measure(sequences, precisions, softmaxes, args.repeats, step, args.processor_time)
     if args.plot:
         path = _draw(found, Path(args.plot) / "breakdown.png")
         if not (args.json or args.quiet):
@@ -55,7 +67,10 @@ def breakdown(args: argparse.Namespace) -> int:
     if args.markdown:
         print(markdown_table(rows))
     else:
-        print_table(rows, f"A BERT-Large layer on {found[0].device}, {found[0].threads} threads")
+        print_table(
+            rows,
+            f"A BERT-Large layer, {found[0].clock} time on {found[0].device}, {found[0].threads} threads",
+        )
     return 0
 
 

@@ -251,7 +251,8 @@ def measure(name: str, config: PEConfig, library: Library, clock_ns: float, data
     }
     job = make[name]()
     rtlil = to_rtlil(job.component, name)
-    parts = [METHOD, RECIPE, rtlil, library.content, clock_ns, _STEPS, data.content]
+    # Slices as wide as the PE decide what some lanes work on.
+    parts = [METHOD, RECIPE, rtlil, library.content, clock_ns, _STEPS, config.lanes, data.content]
     key = hashlib.sha256("\0".join(str(part) for part in parts).encode()).hexdigest()[:24]
     saved = cache_dir("silicon", "lanes") / f"{key}.json"
     if saved.is_file():
