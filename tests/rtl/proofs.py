@@ -1,0 +1,177 @@
+"""Bounded proofs with Yosys' SAT engine: they hold for every input and every pattern of stalls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from softermax.rtl import yosys
+from softermax.rtl.convert import to_rtlil
+from softermax.spec import DeferredSpec, SoftermaxSpec
+
+TINY = SoftermaxSpec(
+    input="Q(2,1)", max="Q(2,0)", unnormed="Q(1,2)", powsum="Q(2,1)", reciprocal="Q(1,2)", output="Q(1,2)",
+    slice_width=1, pow2_segments=2, reciprocal_segments=2,
+)  # fmt: skip
+"""The flow of slices does not depend on the words: narrow ones are proved sooner."""
+
+MINIMAL = TINY.replace(
+    input="Q(2,0)",
+    unnormed="Q(1,1)",
+    reciprocal="Q(1,1)",
+    output="Q(1,1)",
+    pow2_segments=1,
+    reciprocal_segments=1,
+)
+"""Narrower still, for the top. Half of 1 is still not 0."""
+
+DEFERRED = DeferredSpec(
+    scores=MINIMAL, weight="Q(1,1)", powsum="Q(2,1)", reciprocal="Q(1,1)", reciprocal_segments=1
+)
+
+FAILED = "proof did fail|model found|FAIL"
+
+Break = tuple[str, str]
+"""A signal of the design, by its path, and what drives it instead."""
+
+
+def prove(
+    harness: wiring.Component,
+    folder: Path,
+    steps: int,
+    broken: Sequence[Break] = (),
+) -> None:
+    """``ok`` is 1 in each of the first ``steps`` cycles from reset.
+
+    A design that is ``broken`` shows what the proof is worth.
+    """
+    (folder / "harness.il").write_text(to_rtlil(harness, "harness"))
+    yosys.run(
+        [
+            "read_rtlil harness.il",
+            "hierarchy -top harness",
+            "proc",
+            "flatten",
+            *(f"connect -set {signal} {instead}" for signal, instead in broken),
+            "memory_map",
+            "opt -full",
+            f"sat -verify -tempinduct-baseonly -maxsteps {steps} -prove ok 1 -set rst 0 -set-def-inputs harness",
+        ],
+        folder,
+        timeout=3000,
+    )
+
+
+def chosen(m: Module, value: Value) -> Value:
+    """What a free input was in the first cycle: a free constant."""
+    started, first = Signal(), Signal.like(value)
+    now = Mux(started, first, value)
+    m.d.sync += [started.eq(1), first.eq(now)]
+    return now
+
+
+class InOrder(wiring.Component):
+    """Watches the n-th transfer of two streams, for any n: what comes out n-th is what went in n-th, never
+    before it went in, and everything has come out when both sides stood open for ``drain`` cycles."""
+
+    def __init__(self, tag_bits: int, drain: int, count_bits: int = 4) -> None:
+        self._drain = drain
+        self._count_bits = count_bits
+        super().__init__(
+            {
+                "watch": In(count_bits),
+                "into": In(1),
+                "tag_in": In(tag_bits),
+                "out": In(1),
+                "tag_out": In(tag_bits),
+                "open": In(1),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        watch = chosen(m, self.watch)
+        count_in, count_out = (Signal(self._count_bits, name=n) for n in ("count_in", "count_out"))
+        tag, quiet = Signal.like(self.tag_in), Signal(range(self._drain + 2))
+        m.d.sync += [count_in.eq(count_in + self.into), count_out.eq(count_out + self.out)]
+        with m.If(self.into & (count_in == watch)):
+            m.d.sync += tag.eq(self.tag_in)
+        with m.If(self.into | ~self.open):
+            m.d.sync += quiet.eq(0)
+        with m.Elif(quiet <= self._drain):
+            m.d.sync += quiet.eq(quiet + 1)
+        m.d.comb += self.ok.eq(
+            (~self.out | (count_out < count_in))
+            & (~(self.out & (count_out == watch)) | (self.tag_out == tag))
+            & ((quiet <= self._drain) | (count_in == count_out))
+        )
+        return m
+
+
+class InRows(wiring.Component):
+    """Watches the n-th slice of interleaved rows, for any n, on its way to a stream of whole rows.
+
+    When a row ends, the place of its slices in the output is known: rows leave in the order in which they end.
+    There the watched slice must leave with its token. Nothing leaves before its row has ended, and if
+    something is due and the sink has been open for ``patience`` cycles, something has left: so
+    nothing is lost, doubled or reordered.
+    """
+
+    def __init__(self, rows: int, depth: int, token_bits: int, patience: int, count_bits: int = 5) -> None:
+        self._rows, self._depth, self._patience, self._count_bits = rows, depth, patience, count_bits
+        super().__init__(
+            {
+                "watch": In(count_bits),
+                "into": In(1),
+                "row": In(range(rows)),
+                "last": In(1),
+                "token_in": In(token_bits),
+                "place": Out(range(depth)),  # of the next slice of that row
+                "left": In(1),
+                "token_out": In(token_bits),
+                "open": In(1),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        watch = chosen(m, self.watch)
+        places = Array(Signal(range(self._depth), name=f"place_{row}") for row in range(self._rows))
+        place, ends = Signal(range(self._depth)), Signal()
+        count_in, count_out, due = (
+            Signal(self._count_bits, name=n) for n in ("count_in", "count_out", "due")
+        )
+        m.d.comb += [place.eq(places[self.row]), self.place.eq(place), ends.eq(self.into & self.last)]
+        m.d.sync += [count_in.eq(count_in + self.into), count_out.eq(count_out + self.left)]
+        with m.If(self.into):
+            m.d.sync += places[self.row].eq(Mux(self.last, 0, place + 1))
+        with m.If(ends):
+            m.d.sync += due.eq(due + place + 1)
+
+        # The watched slice, and its place in the output.
+        token, its_place, its_row = (Signal.like(v) for v in (self.token_in, place, self.row))
+        seen, known, where = Signal(), Signal(), Signal.like(due)
+        now = self.into & (count_in == watch)
+        with m.If(now):
+            m.d.sync += [seen.eq(1), token.eq(self.token_in), its_place.eq(place), its_row.eq(self.row)]
+        with m.If(ends & (now | (seen & ~known & (self.row == its_row)))):
+            m.d.sync += [known.eq(1), where.eq(due + Mux(now, place, its_place))]
+
+        waiting = Signal(range(self._patience + 1))
+        with m.If(self.left | ~self.open | (count_out == due)):
+            m.d.sync += waiting.eq(0)
+        with m.Elif(waiting < self._patience):
+            m.d.sync += waiting.eq(waiting + 1)
+        m.d.comb += self.ok.eq(
+            (~self.left | (count_out < due))
+            & (~(self.left & known & (count_out == where)) | (self.token_out == token))
+            & (waiting < self._patience)
+        )
+        return m
