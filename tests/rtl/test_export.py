@@ -206,7 +206,15 @@ MUTATIONS: dict[tuple[str, str], tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("unit", "mutation"), MUTATIONS)
+def _slow_for(unit: str, mutation: str) -> bool:
+    """The whole top, and its second unit, are broken in one way in the default tests."""
+    return unit in ("top", "normalization") and mutation != "one shift"
+
+
+@pytest.mark.parametrize(
+    ("unit", "mutation"),
+    [pytest.param(*key, marks=pytest.mark.slow) if _slow_for(*key) else key for key in MUTATIONS],
+)
 def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str) -> None:
     more = ["--columns", "2"] if unit == "deferred" else []
     main(["rtl", "--unit", unit, "--out", str(tmp_path), *SMALL, *more])

@@ -76,8 +76,14 @@ class TopFlow(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize("tokens", [True, False])
-@pytest.mark.parametrize("steps", [13, pytest.param(16, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("tokens", "steps"),
+    [
+        (True, 13),
+        pytest.param(True, 16, marks=pytest.mark.slow),
+        pytest.param(False, 16, marks=pytest.mark.slow),
+    ],
+)
 def test_top_loses_doubles_and_reorders_nothing(tmp_path: Path, tokens: bool, steps: int) -> None:
     prove(TopFlow(tokens), tmp_path, steps)
 
@@ -224,6 +230,7 @@ def test_masked_lane_never_influences_any_output_bit_of_the_top(tmp_path: Path, 
     prove(MaskedTop(rows), tmp_path, steps=12)
 
 
+@pytest.mark.slow
 def test_the_proof_of_the_top_notices_a_lane_that_is_not_masked(tmp_path: Path) -> None:
     with pytest.raises(yosys.YosysError, match=FAILED):
         prove(MaskedTop(rows=1, ignore_mask=True), tmp_path, steps=12)
