@@ -218,3 +218,39 @@ def test_ctrl_c_leaves_what_was_there_and_nothing_half_written(tmp_path: Path) -
     assert rest == "interrupted\n"
     assert sorted(path.name for path in out.iterdir()) == [before.name]
     assert before.read_text() == "module kept; endmodule\n"
+
+
+POOL = """
+import sys, time
+from pathlib import Path
+from softermax import cli
+from softermax.silicon import parallel
+
+def work(seconds):
+    Path(sys.argv[1], str(seconds)).touch()
+    time.sleep(seconds)
+
+def silicon(args):
+    parallel.each(work, [600, 601, 602, 603], 2, None, str)
+    return 0
+
+import softermax.cli.silicon
+softermax.cli.silicon.silicon = silicon
+sys.exit(cli.main(["silicon"]))
+"""
+
+
+def test_ctrl_c_ends_workers_and_what_is_queued(tmp_path: Path) -> None:
+    """As in a terminal, the signal reaches every process of the group."""
+    command = [sys.executable, "-c", POOL, str(tmp_path)]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while len(list(tmp_path.iterdir())) < 2:
+        assert child.poll() is None
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)
+    _, shown = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert shown == "interrupted\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["600", "601"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, 0)

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool whose work ends at once when whoever waits for it is interrupted. Files are written whole or not
+    at all, so nothing is left but what was finished."""
+    # Ctrl-C reaches every process of a terminal: workers leave without a word, this one tells.
+    pool = ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
+    pool.shutdown()
 
 
 def each(
@@ -21,7 +40,7 @@ def each(
     """What ``work`` answers for every item, in the items' order. ``progress`` gets the number done so far and
     the name of the last."""
     found: dict[Item, Answer] = {}
-    with ProcessPoolExecutor(workers or min(len(items), os.cpu_count() or 1)) as pool:
+    with processes(workers or min(len(items), os.cpu_count() or 1)) as pool:
         waiting = {pool.submit(work, item): item for item in items}
         for done in as_completed(waiting):
             item = waiting[done]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon import pdk, pe_lanes
 from softermax.silicon.flow import GLITCHES, Result
 from softermax.silicon.flow import measure as measure_unit
+from softermax.silicon.parallel import processes
 from softermax.silicon.pe_lanes import Lane, Operands
 from softermax.silicon.pe_units import score_normalization_unit, weight_unit
 from softermax.silicon.stimuli import Scores
@@ -96,7 +97,7 @@ def measure(
     scores, no_scores = stimuli()
     parts = parts_of(width, baselines)
     found: dict[Part, Lane | Result] = {}
-    with ProcessPoolExecutor(workers or os.cpu_count() or 1) as pool:
+    with processes(workers or os.cpu_count() or 1) as pool:
         waiting = {
             pool.submit(_measure, part, library_name, pdk_root, clock, width, operands, scores): part
             for part in parts
