@@ -96,10 +96,11 @@ def test_reciprocal_equals_golden_for_all_sums(spec: SoftermaxSpec) -> None:
     "spec",
     [PAPER.replace(slice_width=2), PAPER.replace(slice_width=2, max_rounding="truncate", max="Q(8,0)")],
 )
-def test_int_max_of_all_pairs(spec: SoftermaxSpec) -> None:
-    """Every pair of scores, a sample of the masks and of the maxima before."""
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_int_max_of_all_pairs(spec: SoftermaxSpec, step: int) -> None:
+    """Every pair of scores (by default every fifth score), a sample of the masks and of the maxima before."""
     unit = IntMax(spec)
-    words = np.arange(spec.input.low, spec.input.high + 1, 5)
+    words = np.arange(spec.input.low, spec.input.high + 1, step)
     rng = np.random.default_rng(0)
 
     async def bench(ctx: Any) -> None:
