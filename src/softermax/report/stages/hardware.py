@@ -16,8 +16,9 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
     from softermax.silicon.verification import bodies as netlist_bodies
     from softermax.verify import cases, check
 
-    bodies = rtl_bodies()
-    if settings["bodies"] is None:
+    wanted = settings["bodies"]
+    bodies = [body for body in rtl_bodies() if wanted is None or body.name in wanted]
+    if wanted is None:
         bodies += netlist_bodies()
     jobs = [
         (body, name, spec)
