@@ -24,7 +24,7 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
         (body, name, spec)
         for body in bodies
         for name, spec in PRESETS.items()
-        if body.supports(spec) and (settings["top"] is None or name in settings["top"])
+        if body.supports(spec) and (settings["presets"] is None or name in settings["presets"])
     ]
     found = []
     for done, (body, name, spec) in enumerate(jobs):
