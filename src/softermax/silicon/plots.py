@@ -57,7 +57,7 @@ def _stack(axis: Any, results: list[Result], parts: Callable[[Result], dict[str,
         n for n in names if any(parts(r).get(n, 0.0) > t / 100 for r, t in zip(results, totals, strict=True))
     ]
     bottom = [0.0] * len(results)
-    ticks = [r.preset or r.design for r in results]
+    ticks = [(r.preset or r.design).replace("+", "\n+") for r in results]
     for name in [*large, "rest"]:
         heights = [
             parts(r).get(name, 0.0)
