@@ -147,7 +147,10 @@ def summary() -> list[Row]:
                 "" if own else f"{paper['area']:.2f} / {paper['energy']:.2f}",
                 "pe",
             )
+    longest = max((int(row["context"]) for row in perplexity()), default=0)
     for row in perplexity():
+        if int(row["context"]) != longest:
+            continue
         add(
             f"Perplexity of {row['model']} without retraining, {row['context']} tokens, {row['spec']}",
             row["difference"],
