@@ -333,12 +333,18 @@ def _short(sources: Sources, worst: float) -> tuple[list[Comparison], list[Table
     )
     interval = (gained["low"], gained["high"])
     comparison = verdict.drop(name, None, gained["mean"], interval, worst, size + _between(interval))
+    several = len(first["seeds"]) > 1
+    names = {"softermax": "Softermax"}
     arms = Table(
         "Fine-tuned on movie reviews, accuracy in per cent",
-        ["arm", "accuracy", "spread over seeds"],
-        [[e["preset"] or e["arm"], e["mean"], e["spread"] if len(e["seeds"]) > 1 else None] for e in entries],
+        ["arm", "accuracy", *(["spread over seeds"] if several else [])],
+        [
+            [names.get(e["arm"], e["arm"]), e["mean"], *([e["spread"]] if several else [])]
+            for e in entries
+            if e["preset"] in (None, "paper")
+        ],
         f"{size}, the same rows and seeds in every arm. A sample this small moves by points from one seed to the "
-        "next: it shows that all arms learn, not which is best.",
+        "next: the interval above says how far it can be trusted.",
     )
     tables = [arms]
     for row in (r for r in result["swaps"] if r["task"] != "average"):
