@@ -82,7 +82,7 @@ def test_deferred_normalisation_is_better_than_the_papers_scheme_in_both(
 
 
 def test_energy_grows_in_proportion_to_the_number_of_scores(measured: pe_measure.Measured) -> None:
-    rows = pe.table([measured], [512, 1024, 2048, 4096, 8192, 16384], baselines=["online"])
+    rows = pe.table([measured], [512, 1024, 2048, 4096, 8192, 16384], baselines=["two-pass"])
     for line in sweep.lines(rows):
         assert line.power == pytest.approx(1.0, abs=0.02), line.design
         assert line.slope_pj == pytest.approx(line.pj_per_score[-1], rel=0.02), line.design
@@ -97,7 +97,9 @@ def test_a_rows_state_does_not_grow_with_its_length(measured: pe_measure.Measure
 
 
 def test_json_has_the_tables_fields_and_adds_up(measured: pe_measure.Measured) -> None:
-    (row,) = json.loads(json.dumps([r.to_json() for r in pe.table([measured], [384], ["fixed"], ["online"])]))
+    (row,) = json.loads(
+        json.dumps([r.to_json() for r in pe.table([measured], [384], ["fixed"], ["two-pass"])])
+    )
     assert list(row) == [
         "width", "sequence", "library", "scheme", "baseline", "area_ratio", "energy_ratio", "energy_pj", "breakdown",
     ]  # fmt: skip
@@ -112,7 +114,7 @@ def test_the_ratio_moves_with_the_memory_model(measured: pe_measure.Measured) ->
         node = sensitivity(NODES["45nm"])[name]
         ours, theirs = (
             pe.softermax_cost(measured, "fixed", Workload(384), node),
-            pe.baseline_cost(measured, "online", Workload(384), node),
+            pe.baseline_cost(measured, "two-pass", Workload(384), node),
         )
         return ours.energy_pj / theirs.energy_pj
 
