@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
@@ -133,7 +134,7 @@ def _section(section: Section) -> list[str]:
     for table in section.tables:
         lines += _folded(table)
     if section.notes:
-        lines += ['<div class="notes">', *(f"<p>{escape(note)}</p>" for note in section.notes), "</div>"]
+        lines += ['<div class="notes">', *(f"<p>{_prose(note)}</p>" for note in section.notes), "</div>"]
     if section.origins:
         lines.append('<div class="origin">')
         for origin in section.origins:
@@ -158,6 +159,11 @@ def _comparisons(comparisons: Sequence[Comparison]) -> list[str]:
         *rows,
         "</tbody></table></div>",
     ]
+
+
+def _prose(text: str) -> str:
+    """A sentence, with code between backticks as in Markdown."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _folded(table: Table) -> list[str]:
@@ -186,7 +192,7 @@ def _table(table: Table) -> list[str]:
         ]
         return f"<tr>{''.join(made)}</tr>"
 
-    note = [f'<p class="table-note">{escape(table.note)}</p>'] if table.note else []
+    note = [f'<p class="table-note">{_prose(table.note)}</p>'] if table.note else []
     return [
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.title)}"><table><thead>',
         line(table.columns, "th"),
