@@ -66,10 +66,17 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def heed_interrupts() -> None:
+    """A shell starts what it puts in the background with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     command = [sys.executable, str(EXAMPLES / "serve.py"), str(folder), "--port", "0"]
-    server = subprocess.Popen(command, env=os.environ | OFFLINE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        command, env=os.environ | OFFLINE, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     try:
         assert server.stdout is not None
         yield server.stdout.readline().strip()
@@ -118,6 +125,7 @@ def test_a_classifier_is_trained_exported_and_served(tmp_path: Path, small_model
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_the_classifier_of_the_page(tmp_path: Path) -> None:
     """MiniLM: better than chance in both arms, and through the exported file too."""
     need_models()
