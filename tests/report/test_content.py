@@ -85,6 +85,13 @@ def test_all_renderings_show_the_same_figures(report: Report, tmp_path: Path) ->
         )
 
 
+@pytest.mark.parametrize("use_stored", [False, True])
+def test_every_comparison_has_a_name_of_its_own(use_stored: bool, outcomes: list[Outcome]) -> None:
+    for section in compose(outcomes, "quick", "", use_stored).sections:
+        names = [comparison.name for comparison in section.comparisons]
+        assert len(names) == len(set(names)), section.name
+
+
 def test_verdicts_change_with_the_figures(outcomes: list[Outcome]) -> None:
     def verdicts(area: float) -> list[str]:
         changed = json.loads(json.dumps(next(o for o in outcomes if o.name == "units").result))

@@ -202,12 +202,13 @@ def pe(sources: Sources) -> Section:
     rows = [r for r in rows if r["sequence"] == said["sequence"]]
     comparisons = []
     like = [r for r in rows if r["baseline"] == "two-pass" and r["scheme"] in ("fixed", "deferred")]
-    like.sort(key=lambda r: (r["scheme"] != "fixed", -r["width"]))
+    like.sort(key=lambda r: (r["scheme"] != "fixed", r["library"] != "nangate45", -r["width"]))
     for row in like:
         for measure, printed in said["ratios"].items():
             comparisons.append(
                 verdict.ratio(
-                    f"PE, {measure}, {row['width']} wide, {_SCHEMES[row['scheme']]}",
+                    f"PE, {measure}, {_LIBRARIES.get(row['library'], row['library'])}, {row['width']} wide, "
+                    f"{_SCHEMES[row['scheme']]}",
                     printed,
                     row[f"{measure}_ratio"],
                     row["measured"] + ("" if row["width"] == said["width"] else "; the paper's is 32 wide"),
@@ -258,7 +259,9 @@ def _components(rows: Rows) -> list[Chart]:
     like = [r for r in rows if r["baseline"] == "two-pass" and "breakdown" in r]
     if not like:
         return []
-    width, library = max((r["width"], r["library"] == "nangate45") for r in like)[0], like[0]["library"]
+    width, library = max(
+        ((r["width"], r["library"]) for r in like), key=lambda at: (at[0], at[1] == "nangate45")
+    )
     chosen = {r["scheme"]: r for r in like if r["width"] == width and r["library"] == library}
     if "fixed" not in chosen:
         return []
@@ -297,7 +300,12 @@ def sweep(sources: Sources) -> Section:
         ours = {s: [at[s, n]["energy_pj"] / 1e6 for n in lengths] for s in schemes}
         place = f"{width} wide, {_LIBRARIES.get(library, library)}"
         comparisons.append(
-            verdict.slope(f"{place}, {lengths[0]} to {lengths[-1]} tokens", ours["fixed"], theirs)
+            verdict.slope(
+                f"{place}, {lengths[0]} to {lengths[-1]} tokens",
+                ours["fixed"],
+                theirs,
+                "; ".join(dict.fromkeys(at["fixed", n]["measured"] for n in lengths)),
+            )
         )
         charts.append(
             Chart(
