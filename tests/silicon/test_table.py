@@ -194,6 +194,7 @@ def test_a_design_that_misses_its_clock_is_reported(
         (["--preset", "paper-64"], "preset 'paper-64'"),
         (["--library", "sky130"], "allowed is nangate45, asap7"),
         (["--workers", "0"], "allowed is 1 or more"),
+        (["--pe", "--width", "8"], "16 and 32 wide"),
     ],
 )
 def test_bad_input_is_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

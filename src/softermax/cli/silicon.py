@@ -38,7 +38,12 @@ def register(commands: Commands) -> None:
         "--pdk-root", help="the folder with ASAP7's liberty files (default: $SOFTERMAX_PDK_ROOT)"
     )
     command.add_argument(
-        "--width", nargs="+", type=int, default=[16], choices=(16, 32), help="elements a cycle (default: 16)"
+        "--width",
+        nargs="+",
+        type=int,
+        default=[16],
+        choices=(4, 8, 16, 32, 64),
+        help="elements a cycle (default: 16); 16 or 32 with --pe and --sweep",
     )
     command.add_argument("--clock", type=float, metavar="NS", help="clock period (default: the library's)")
     command.add_argument(
@@ -72,6 +77,8 @@ def silicon(args: argparse.Namespace) -> int:
     if args.sensitivity:
         return _sensitivity(args, baselines)
     if args.pe or args.sweep:
+        if set(args.width) - {16, 32}:
+            raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
         from softermax.cli import pe
 
         return pe.run(args)
