@@ -149,8 +149,8 @@ def summary() -> list[Row]:
             )
     longest = max((int(row["context"]) for row in perplexity()), default=0)
     for row in perplexity():
-        if int(row["context"]) != longest:
-            continue
+        if int(row["context"]) != longest or "+fold" not in row["spec"]:
+            continue  # a pretrained model is one of base e
         add(
             f"Perplexity of {row['model']} without retraining, {row['context']} tokens, {row['spec']}",
             row["difference"],
