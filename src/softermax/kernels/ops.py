@@ -28,9 +28,13 @@ _specs: dict[str, tuple[SoftermaxSpec, Any]] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@lru_cache(maxsize=256)
 def spec_text(spec: SoftermaxSpec) -> str:
     """The text by which the operators know a spec; the same for equal specs."""
+    return _spec_text(spec)
+
+
+@lru_cache(maxsize=256)
+def _spec_text(spec: SoftermaxSpec) -> str:
     text = " ".join(str(value) for value in spec.to_dict().values())
     _specs[text] = spec, native_spec(spec)
     return text
