@@ -12,6 +12,7 @@ import argparse
 import importlib
 import os
 import sys
+import warnings
 import textwrap
 import time
 import traceback
@@ -127,6 +128,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = int(args.run(args))
         sys.stdout.flush()
     except KeyboardInterrupt:
+        # Amaranth warns of every component that was made and not used yet when it is collected.
+        warnings.simplefilter("ignore")
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
