@@ -12,10 +12,10 @@ import argparse
 import importlib
 import os
 import sys
-import warnings
 import textwrap
 import time
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
