@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from softermax import cli
-from softermax.cli import STORY, build_parser, main
+from softermax.cli import STORY, build_parser, main, output
 
 Capture = pytest.CaptureFixture[str]
 
@@ -160,6 +160,17 @@ def test_progress_is_a_bar_on_a_terminal_and_lines_in_a_pipe() -> None:
     assert piped.stdout == ""
     assert piped.stderr.startswith("cells: 3/3, ")
     assert piped.stderr.count("\n") == 1
+
+
+def test_the_time_left_counts_from_where_the_work_resumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    clock = iter([0.0, 5.0, 25.0])  # begun, 200 of 300 found done, ten more after 20 s
+    monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
+    show = output._lines("steps", 300)
+    show(200)
+    show(210)
+    assert capsys.readouterr().err == "steps: 210/300, 180 s left\n"
 
 
 BASH = """

@@ -112,14 +112,17 @@ def _bar(label: str, total: int) -> Iterator[Any]:
 
 def _lines(label: str, total: int) -> Any:
     started = last = time.monotonic()
+    first: tuple[int, float] | None = None  # resumed work does not begin at 0
 
     def show(done: int, note: str = "") -> None:
-        nonlocal last
+        nonlocal last, first
         now = time.monotonic()
+        first = first or (done, now)
         if done < total and now - last < 10.0:
             return
         last = now
-        left = (now - started) / done * (total - done) if done else None
+        fresh = done - first[0]
+        left = (now - first[1]) / fresh * (total - done) if fresh else None
         eta = f", {left:.0f} s left" if left is not None and done < total else f", {now - started:.1f} s"
         print(f"{label}: {done}/{total}{eta} {note}".rstrip(), file=sys.stderr, flush=True)
 

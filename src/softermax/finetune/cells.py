@@ -37,15 +37,15 @@ class Share:
 
 
 SHARES = {
-    "stsb": Share(seeds=5, train_rows=4000),
-    "rte": Share(seeds=3, train_rows=1600),
-    "mrpc": Share(seeds=3, train_rows=2400),
-    "cola": Share(seeds=3, train_rows=6000),
-    "sst2": Share(seeds=1, train_rows=8000),
-    "qnli": Share(seeds=1, train_rows=3500),
-    "qqp": Share(seeds=1, train_rows=6000),
-    "mnli": Share(seeds=1, train_rows=6000),
-    "squad": Share(seeds=1, train_rows=1600, dev_rows=500, batch=8),
+    "stsb": Share(seeds=5, train_rows=3000),
+    "rte": Share(seeds=3, train_rows=800),
+    "mrpc": Share(seeds=3, train_rows=1200),
+    "cola": Share(seeds=3, train_rows=3600),
+    "sst2": Share(seeds=1, train_rows=5000),
+    "qnli": Share(seeds=1, train_rows=2000),
+    "qqp": Share(seeds=1, train_rows=3000),
+    "mnli": Share(seeds=1, train_rows=3000),
+    "squad": Share(seeds=1, train_rows=800, dev_rows=400, batch=8),
 }
 """Smallest first, which is also the order in which they are run."""
 
