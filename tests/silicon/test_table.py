@@ -124,18 +124,27 @@ def test_recorded_scores_come_from_another_process_and_may_be_missing(
     assert note == reason
 
 
+PARTS = "| nangate45 | 16 | unnormed | paper | 1 | 2 cells: top, lanes | top 10 | top 1, lanes 0.995 |"
+
+
 def made_up(order: Order, slack: float = 0.1) -> Result:
     ours = order.design == "softermax"
     energy = [
         EnergyResult(
-            s, mode, (1.0 if ours else 8.0) * (2 if mode == GLITCHES else 1), {"top": 1.0}, 1.0, 0.0, 0.0
+            s,
+            mode,
+            (1.0 if ours else 8.0) * (2 if mode == GLITCHES else 1),
+            {"lanes": 0.995, "top": 1.0, "gates": 0.005},
+            1.0,
+            0.0,
+            0.0,
         )
         for s in ("gaussian",)
         for mode in (ZERO_DELAY, GLITCHES)
     ]
     area = 10.0 if ours else 100.0
     return Result(order.unit, order.design, order.preset, order.width, order.library, 1.0, "none", area, {"top": area},
-                  {"INV_X1": 1}, slack, [], 1, energy)  # fmt: skip
+                  {"INV_X1": 1}, slack, ["0.1 INV_X1 top a rise", "0.2 INV_X1 lanes b fall"], 1, energy)  # fmt: skip
 
 
 @pytest.fixture
@@ -164,9 +173,10 @@ def test_the_table_has_every_unit_preset_width_and_baseline(
         "silicon-nangate45-16.png",
         "silicon-nangate45-32.png",
     ]
-    assert main(["silicon", "--markdown"]) == 0
+    assert main(["silicon", "--markdown", "--parts"]) == 0
     text = capsys.readouterr().out
     assert "| paper_area_ratio |" in text
+    assert PARTS in text
     assert "Gaussian scores only: no model" in text
 
 

@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
             "silicon",
             "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --markdown",
             "silicon --clock 2.5 --baseline two-pass --json",
-            "silicon --plot figures",
+            "silicon --parts --plot figures",
             "silicon --sensitivity --markdown",
             "silicon --pe --width 32",
             "silicon --sweep --width 16 32 --json",
@@ -51,6 +51,9 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("--preset", nargs="+", help="presets (default: all that hardware can be made of)")
     command.add_argument("--markdown", action="store_true", help="print Markdown")
+    command.add_argument(
+        "--parts", action="store_true", help="also print each design's cells, slowest path and sub-units"
+    )
     command.add_argument("--plot", metavar="FOLDER", help="draw area and energy by sub-unit into a folder")
     command.add_argument(
         "--sensitivity",
@@ -95,6 +98,10 @@ def silicon(args: argparse.Namespace) -> int:
         print_json(table.to_json())
     else:
         _print(table, args.markdown)
+        if args.parts:
+            parts = table.by_sub_unit()
+            print()
+            print(markdown_table(parts)) if args.markdown else print_table(parts, "By sub-unit")
     return 0
 
 

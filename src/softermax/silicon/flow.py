@@ -65,7 +65,13 @@ class Result:
         return self.slack_ns >= 0
 
     def pj(self, stimulus: str, mode: str) -> float:
-        return next(e.pj_per_element for e in self.energy if e.stimulus == stimulus and e.mode == mode)
+        return self._energy(stimulus, mode).pj_per_element
+
+    def energy_by_unit(self, stimulus: str, mode: str) -> dict[str, float]:
+        return self._energy(stimulus, mode).by_unit
+
+    def _energy(self, stimulus: str, mode: str) -> EnergyResult:
+        return next(e for e in self.energy if e.stimulus == stimulus and e.mode == mode)
 
 
 def mapped(rtlil: str, library: Library, clock_ns: float) -> tuple[Netlist, Timing]:

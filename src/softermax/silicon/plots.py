@@ -27,7 +27,10 @@ def draw(table: Table, folder: str | os.PathLike[str]) -> list[Path]:
             of_unit = [r for r in chosen if r.unit == unit]
             _stack(axes[row][0], of_unit, lambda r: r.area_by_unit, "area, µm²")
             _stack(
-                axes[row][1], of_unit, lambda r: _energy_by_unit(r, table.stimulus), "energy, pJ an element"
+                axes[row][1],
+                of_unit,
+                lambda r: r.energy_by_unit(table.stimulus, GLITCHES),
+                "energy, pJ an element",
             )
             for axis in axes[row]:
                 axis.set_title(f"{unit} unit")
@@ -39,10 +42,6 @@ def draw(table: Table, folder: str | os.PathLike[str]) -> list[Path]:
             figure.savefig(partial, dpi=130, format="png")
         written.append(path)
     return written
-
-
-def _energy_by_unit(result: Result, stimulus: str) -> dict[str, float]:
-    return next(e.by_unit for e in result.energy if e.stimulus == stimulus and e.mode == GLITCHES)
 
 
 def _stack(axis: Any, results: list[Result], parts: Callable[[Result], dict[str, float]], label: str) -> None:

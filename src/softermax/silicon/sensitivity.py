@@ -34,6 +34,7 @@ class Case:
 
 CASES = (
     Case(NONE),
+    Case("clock period 0.9 times", clock=0.9),
     Case("clock period 1.5 times", clock=1.5),
     Case("no wires", wires=0.0),
     Case("wires doubled", wires=2.0),

@@ -55,6 +55,35 @@ class Table:
     def to_json(self) -> list[dict[str, object]]:
         return [asdict(row) for row in self.rows]
 
+    def by_sub_unit(self) -> list[dict[str, object]]:
+        """A row a design: its cells, where its slowest path runs, and what each sub-unit costs."""
+        rows: list[dict[str, object]] = []
+        for result in self.results:
+            path = [step.split()[2] for step in result.critical_path]
+            rows.append(
+                {
+                    "library": result.library,
+                    "width": result.width,
+                    "unit": result.unit,
+                    "design": result.preset or result.design,
+                    "cells": sum(result.cells.values()),
+                    "slowest path": f"{len(path)} cells: {', '.join(dict.fromkeys(path))}",
+                    "area, µm²": _parts(result.area_by_unit),
+                    "energy, pJ an element": _parts(result.energy_by_unit(self.stimulus, GLITCHES)),
+                }
+            )
+        return rows
+
+
+def _parts(values: dict[str, float]) -> str:
+    """The parts of a sum, largest first, without those below a hundredth."""
+    least = sum(values.values()) / 100
+    large = sorted((name for name in values if values[name] >= least), key=lambda name: -values[name])
+    return ", ".join(
+        f"{name} {values[name]:.0f}" if values[name] >= 100 else f"{name} {values[name]:.3g}"
+        for name in large
+    )
+
 
 @dataclass(frozen=True)
 class Order:
