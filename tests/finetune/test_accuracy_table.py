@@ -9,6 +9,8 @@ import pytest
 from softermax.cli import main
 from softermax.finetune import cells, table
 from softermax.finetune.cells import SHARES, Cell, fill, gather, planned
+from softermax.finetune.data import load_rows
+from softermax.finetune.features import references
 from softermax.finetune.tasks import get_task
 from softermax.finetune.train import Run
 
@@ -39,6 +41,7 @@ def test_the_plan_has_the_seeds_that_were_asked_for():
 
 def test_cells_are_kept_as_they_finish_and_not_run_again(tiny_model, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cells, "SWAP_ROWS", 20)
     runs = planned(["sst2"], model=tiny_model, seeds=1, **FAST)
     assert [run.arm for run in runs] == ["fp32", "int8", "softermax"]
     assert fill(runs[:2], tmp_path, tiny_data) == 0
@@ -50,7 +53,11 @@ def test_cells_are_kept_as_they_finish_and_not_run_again(tiny_model, tiny_data, 
     assert all((tmp_path / name).stat().st_mtime_ns == before for name, before in first.items())
     done = gather(tmp_path)
     assert {c.run.arm for c in done} == {"fp32", "int8", "softermax"}
-    assert set(next(c for c in done if c.run.arm == "int8").swapped) == set(cells.SWAPS)
+    int8 = next(c for c in done if c.run.arm == "int8")
+    assert set(int8.swapped) == {"int8", *cells.SWAPS}
+    labels = references(get_task("sst2"), load_rows(get_task("sst2"), "dev", tiny_data, None)[:20])
+    assert int8.swapped["int8"]["accuracy"] == 100 * np.mean(int8.predictions[:20] == labels)
+    assert all(round(s["accuracy"] / 5) * 5 == pytest.approx(s["accuracy"]) for s in int8.swapped.values())
     changed = [dataclasses.replace(run, epochs=2.0) for run in runs]
     with pytest.raises(ValueError, match=r"made with epochs = 1.0, not 2.0"):
         fill(changed, tmp_path, tiny_data)

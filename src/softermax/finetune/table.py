@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softermax.files import replacing, write_text
-from softermax.finetune.cells import SWAPS, Cell
+from softermax.finetune.cells import SWAP_ROWS, SWAPS, Cell
 from softermax.finetune.data import load_rows
 from softermax.finetune.features import references
 from softermax.finetune.tasks import TASKS, Predictions, Task
@@ -187,7 +187,7 @@ def swaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             ]
             if not members:
                 continue
-            base = float(np.mean([c.scores[task.metric] for c in members]))
+            base = float(np.mean([c.swapped["int8"][task.metric] for c in members]))
             row: dict[str, Any] = {"task": task.name, "model": model, "seeds": len(members), "int8": base}
             for preset in SWAPS:
                 row[preset] = float(np.mean([c.swapped[preset][task.metric] for c in members])) - base
@@ -267,7 +267,8 @@ def markdown(cells: Sequence[Cell], found: Sequence[Difference], missing: int, c
             lines += [
                 "### Without retraining",
                 "",
-                "Softermax put into the fine-tuned int8 models: difference to int8, mean over seeds.",
+                "Softermax put into the fine-tuned int8 models: difference to int8, mean over seeds, "
+                f"on the first {SWAP_ROWS} dev rows where there are more.",
                 "",
                 "| task | int8 | " + " | ".join(f"`{preset}`" for preset in SWAPS) + " |",
                 "|" + "---|" * (2 + len(SWAPS)),
