@@ -53,25 +53,25 @@ def test_the_processing_element_is_the_papers(results: ModuleType) -> None:
     assert [one["verdict"] for one in results.processing_element()] == ["better", "reproduced"]
 
 
-def test_accuracy_is_a_difference_of_arms(results: ModuleType) -> None:
-    entry = {"task": "rte", "model": "minilm", "seeds": [0, 1], "spread": 0.1}
-    save(
-        results,
-        "accuracy",
-        [
-            entry | {"arm": "fp32", "preset": None, "mean": 64.0},
-            entry | {"arm": "int8", "preset": None, "mean": 63.0},
-            entry | {"arm": "softermax", "preset": "paper", "mean": 63.5},
-            entry | {"arm": "softermax", "preset": "paper", "mean": 50.0, "task": "cola"},
-        ],
-    )
-    (row,) = results.accuracy()
-    assert (row["task"], row["difference"], row["paper, BERT-Base"], row["seeds"]) == (
+def test_accuracy_is_a_difference_with_its_interval(results: ModuleType) -> None:
+    common = {"preset": "paper", "model": "minilm", "low": -0.25, "high": 1.0, "verdict": ""}
+    rte = common | {"task": "rte", "seeds": [0, 1], "mean": 0.5}
+    save(results, "accuracy-differences", [rte, common | {"task": "average", "seeds": [], "mean": 0.125}])
+    row, average = results.accuracy()
+    assert (row["task"], row["difference"], row["95 %"], row["paper, BERT-Base"], row["seeds"]) == (
         "RTE",
         "+0.50",
+        "-0.25 to +1.00",
         "+1.81",
         2,
     )
+    assert (average["difference"], average["paper, BERT-Base"]) == ("+0.12", "+0.51")
+    swap = {"task": "average", "model": "minilm", "seeds": None, "int8": 80.0, "row-scaled+fold": -0.75}
+    save(results, "accuracy-swaps", [swap])
+    assert results.swapped() == [
+        {"task": "average", "model": "minilm", "int8": "80.00", "`row-scaled+fold`": "-0.75"}
+    ]
+    assert [found["here"] for found in results.summary()] == ["+0.12 (-0.25 to +1.00)", "-0.75"]
 
 
 def test_perplexity_is_compared_at_its_own_context(results: ModuleType) -> None:

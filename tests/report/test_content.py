@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from made_outcomes import without
 
-from softermax.report import charts, markdown, page, stored
+from softermax.report import charts, markdown, page, software, stored
 from softermax.report.content import compose
 from softermax.report.document import Chart, Report, Series, shown
 from softermax.report.sources import paper
@@ -224,24 +224,28 @@ def test_dates_and_commands_are_read_from_a_page() -> None:
     assert stored.date_in("nothing") == "date not recorded"
 
 
-def test_intervals_are_read_from_the_accuracy_page() -> None:
+def test_intervals_are_stored_beside_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     import numpy as np
 
     from softermax.finetune.cells import Cell
-    from softermax.finetune.table import Difference, markdown
+    from softermax.finetune.table import Difference, write
     from softermax.finetune.train import Run
 
+    presets = ("int8", "paper", "paper+fold", "row-scaled", "row-scaled+fold")
     cells = [
-        Cell(Run(task="stsb", arm=arm), {"pearson_spearman": 85.0}, np.zeros(3), 10, 3, 1.0, "2026-11-16", {}, {
-            name: {"pearson_spearman": 85.0} for name in ("paper", "paper+fold", "row-scaled", "row-scaled+fold")})
+        Cell(Run(task="stsb", arm=arm), {"pearson_spearman": 85.0}, np.zeros(3), 10, 3, 1.0, "2026-11-16", {},
+             {name: {"pearson_spearman": 85.0} for name in presets})
         for arm in ("fp32", "int8", "softermax")
     ]  # fmt: skip
     found = [Difference("stsb", "paper", "minilm", [0], -0.12, -0.5, 0.25, "")]
-    text = markdown(cells, found, 0, "softermax accuracy")
-    assert stored.accuracy_differences(text) == [
-        {"title": "STS-B", "model": "minilm", "preset": "paper", "mean": -0.12, "low": -0.5, "high": 0.25}
-    ]
+    write(tmp_path, cells, found, 0, "softermax accuracy --out x")
+    monkeypatch.setattr(stored, "folder", lambda: tmp_path)
+    kept = stored.load_accuracy()
+    assert kept is not None
+    assert (kept.date, kept.command) == ("2026-11-16", "softermax accuracy --out x")
+    assert [e["arm"] for e in kept.values["entries"]] == ["fp32", "int8", "softermax"]
+    assert software._intervals(kept.values) == {"stsb": (-0.5, 0.25)}
 
 
 def test_axes_have_round_numbers_that_hold_all_values() -> None:

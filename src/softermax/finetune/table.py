@@ -207,12 +207,15 @@ def write(
     missing: int,
     command: str,
 ) -> None:
-    """``accuracy.json`` (the entries), ``accuracy.md`` and, with matplotlib, ``accuracy.svg``."""
+    """``accuracy.json`` (the entries), ``accuracy-differences.json``, ``accuracy-swaps.json``,
+    ``accuracy.md`` and, with matplotlib, ``accuracy.svg``."""
     target = Path(folder)
-    write_text(
-        target / "accuracy.json",
-        json.dumps([dataclasses.asdict(e) for e in entries(cells)], indent=1) + "\n",
-    )
+    for name, rows in (
+        ("accuracy", [dataclasses.asdict(e) for e in entries(cells)]),
+        ("accuracy-differences", [dataclasses.asdict(d) for d in found]),
+        ("accuracy-swaps", swaps(cells)),
+    ):
+        write_text(target / f"{name}.json", json.dumps(rows, indent=1) + "\n")
     write_text(target / "accuracy.md", markdown(cells, found, missing, command))
     # The table is whole without its picture; matplotlib comes with the extra cli.
     with contextlib.suppress(ImportError):

@@ -15,7 +15,6 @@ _COMMAND = re.compile(r"^(?:    |Command: `)?(softermax [a-z]+ [^`\n]*)", re.MUL
 _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _LONG = re.compile(r"\b\d{1,2} (?:January|February|March|April|May|June|July|August|September|October|November"
                    r"|December) \d{4}\b")  # fmt: skip
-_INTERVAL = re.compile(r"([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
 
 
 @dataclass(frozen=True)
@@ -59,43 +58,12 @@ def commands_in(page: str) -> list[str]:
     return [re.sub(r"\.\./\S+/", "", command).strip() for command in found]
 
 
-def accuracy_differences(page: str) -> list[dict[str, Any]]:
-    """Softermax less int8 with its interval, task by task, from ``accuracy.md``, which has the intervals."""
-    found: list[dict[str, Any]] = []
-    model, head = "", []
-    for line in page.splitlines():
-        if line.startswith("## "):
-            model = line[3:].strip()
-        if not line.startswith("| "):
-            continue
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[0] == "task":
-            head = cells
-            continue
-        for at, cell in enumerate(cells):
-            seen = _INTERVAL.fullmatch(cell)
-            if seen and at and at < len(head):
-                mean, low, high = (float(part) for part in seen.groups())
-                preset = head[at - 1].strip("`")
-                found.append(
-                    {
-                        "title": cells[0],
-                        "model": model,
-                        "preset": preset,
-                        "mean": mean,
-                        "low": low,
-                        "high": high,
-                    }
-                )
-    return found
-
-
 def load_accuracy() -> Stored | None:
     """Entries and differences of the stored accuracy table."""
     found = load("accuracy")
     here = folder()
     if found is None or here is None:
         return None
-    page = here / "accuracy.md"
-    differences = accuracy_differences(page.read_text(encoding="utf-8")) if page.is_file() else []
+    path = here / "accuracy-differences.json"
+    differences = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     return Stored({"entries": found.values, "differences": differences}, found.date, found.command)
