@@ -45,8 +45,8 @@ SHARES = {
     "cola": Share(seeds=3, train_rows=3600),
     "sst2": Share(seeds=1, train_rows=5000),
     "qnli": Share(seeds=1, train_rows=2000),
-    "qqp": Share(seeds=1, train_rows=3000),
-    "mnli": Share(seeds=1, train_rows=3000),
+    "qqp": Share(seeds=1, train_rows=2000),
+    "mnli": Share(seeds=1, train_rows=2000),
     "squad": Share(seeds=1, train_rows=800, dev_rows=400, batch=4),
 }
 """Smallest first, which is also the order in which they are run."""

@@ -23,9 +23,10 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     try:
         yield pool
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for worker in multiprocessing.active_children():
             worker.terminate()
+        # Waited for, because the interpreter's own end of a pool races with the pool's thread.
+        pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
 
