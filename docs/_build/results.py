@@ -171,10 +171,12 @@ def summary() -> list[Row]:
             "",
             "perplexity",
         )
-    for row in accuracy():
+    compared = accuracy()
+    for row in compared:
         if row["task"] == "average":
+            tasks = sum(one["spec"] == row["spec"] for one in compared) - 1
             add(
-                f"Points over int8 after fine-tuning, average of the tasks, {row['spec']}",
+                f"Points over int8 after fine-tuning, average of tasks ({tasks}), {row['spec']}",
                 f"{row['difference']} ({row['95 %']})",
                 row["paper, BERT-Base"],
                 "accuracy",
