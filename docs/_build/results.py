@@ -80,22 +80,28 @@ def title(task: str) -> str:
 
 def accuracy() -> list[Row]:
     """Softermax less int8 after fine-tuning, task by task and on average, on the seeds that both have."""
-    base = PAPER["accuracy"]["models"]["BERT-Base"]
-    paper = {task: base["softermax"][task] - base["baseline"][task] for task in base["baseline"]}
-    paper["average"] = sum(paper.values()) / len(paper)
-    return [
-        {
-            "task": title(d["task"]),
-            "model": d["model"],
-            "spec": f"`{d['preset']}`",
-            "seeds": len(d["seeds"]) or "",
-            "difference": f"{d['mean']:+.2f}",
-            "95 %": f"{d['low']:+.2f} to {d['high']:+.2f}",
-            "verdict": d["verdict"],
-            "paper, BERT-Base": f"{paper[d['task']]:+.2f}" if d["task"] in paper else "",
-        }
-        for d in read("accuracy-differences")
-    ]
+    paper = {name: task.paper[1] - task.paper[0] for name, task in TASKS.items() if task.paper}
+    found = read("accuracy-differences")
+    rows: list[Row] = []
+    for d in found:
+        name, said = title(d["task"]), paper.get(d["task"])
+        if d["task"] == "average":
+            tasks = sum((o["model"], o["preset"]) == (d["model"], d["preset"]) for o in found) - 1
+            name = f"average of {tasks} tasks"
+            said = sum(paper.values()) / tasks if tasks == len(paper) else None
+        rows.append(
+            {
+                "task": name,
+                "model": d["model"],
+                "spec": f"`{d['preset']}`",
+                "seeds": len(d["seeds"]) or "",
+                "difference": f"{d['mean']:+.2f}",
+                "95 %": f"{d['low']:+.2f} to {d['high']:+.2f}",
+                "verdict": d["verdict"],
+                "paper, BERT-Base": "" if said is None else f"{said:+.2f}",
+            }
+        )
+    return rows
 
 
 def swapped() -> list[Row]:
@@ -171,21 +177,18 @@ def summary() -> list[Row]:
             "",
             "perplexity",
         )
-    compared = accuracy()
-    for row in compared:
-        if row["task"] == "average":
-            tasks = sum(one["spec"] == row["spec"] for one in compared) - 1
+    for row in accuracy():
+        if row["task"].startswith("average"):
             add(
-                f"Points over int8 after fine-tuning, average of tasks ({tasks}), {row['spec']}",
+                f"Points over int8 after fine-tuning, {row['model']}, {row['task']}, {row['spec']}",
                 f"{row['difference']} ({row['95 %']})",
-                row["paper, BERT-Base"] if tasks == len(PAPER["accuracy"]["models"]["BERT-Base"]["baseline"]) else "",
+                row["paper, BERT-Base"],
                 "accuracy",
             )
     for row in swapped():
         if row["task"] == "average":
-            add(
-                "The same without retraining, `row-scaled+fold`", row["`row-scaled+fold`"], "", "accuracy"
-            )
+            spec = "`row-scaled+fold`"
+            add(f"The same without retraining, {row['model']}, {spec}", row[spec], "", "accuracy")
     return rows
 
 

@@ -208,11 +208,6 @@ def test_completion_of_other_shells_names_the_commands(shell: str, capsys: Captu
     assert all(name in script for name in NAMES)
 
 
-def heed_interrupts() -> None:
-    """A shell starts what it puts in the background with SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def test_ctrl_c_leaves_what_was_there_and_nothing_half_written(tmp_path: Path) -> None:
     """A real SIGINT while a command that writes files is at work."""
     pytest.importorskip("amaranth")
@@ -226,7 +221,6 @@ def test_ctrl_c_leaves_what_was_there_and_nothing_half_written(tmp_path: Path) -
         [sys.executable, "-m", "softermax.cli", *command],
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=heed_interrupts,
     )
     assert child.stderr is not None
     assert child.stderr.readline().startswith("rtl: ")  # it has begun
@@ -262,9 +256,7 @@ sys.exit(cli.main(["silicon"]))
 def test_ctrl_c_ends_workers_and_what_is_queued(tmp_path: Path) -> None:
     """As in a terminal, the signal reaches every process of the group."""
     command = [sys.executable, "-c", POOL, str(tmp_path)]
-    child = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=heed_interrupts
-    )
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while len(list(tmp_path.iterdir())) < 2:
         assert child.poll() is None
         time.sleep(0.05)

@@ -66,17 +66,10 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def heed_interrupts() -> None:
-    """A shell starts what it puts in the background with SIGINT ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     command = [sys.executable, str(EXAMPLES / "serve.py"), str(folder), "--port", "0"]
-    server = subprocess.Popen(
-        command, env=os.environ | OFFLINE, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
-    )
+    server = subprocess.Popen(command, env=os.environ | OFFLINE, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
         yield server.stdout.readline().strip()

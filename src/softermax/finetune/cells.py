@@ -29,7 +29,7 @@ SWAP_ROWS = 2000
 
 @dataclass(frozen=True)
 class Share:
-    """How much of a task the table takes, so that all of it takes about six core-hours."""
+    """How much of a task the table takes, so that all of it fits into some hours on two cores."""
 
     seeds: int
     train_rows: int | None = None
@@ -49,7 +49,7 @@ SHARES = {
     "mnli": Share(seeds=1, train_rows=2000),
     "squad": Share(seeds=1, train_rows=800, dev_rows=400, batch=4),
 }
-"""Smallest first, which is also the order in which they are run."""
+"""In the order in which they are run."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import softermax
+from softermax.report.stages.models import MODEL
 
 _COMMAND = re.compile(r"^(?:    |Command: `)?(softermax [a-z]+ [^`\n]*)", re.MULTILINE)
 _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
@@ -59,11 +60,15 @@ def commands_in(page: str) -> list[str]:
 
 
 def load_accuracy() -> Stored | None:
-    """Entries and differences of the stored accuracy table."""
+    """Entries and differences of the stored accuracy table, of the model that the report is about."""
     found = load("accuracy")
     here = folder()
     if found is None or here is None:
         return None
     path = here / "accuracy-differences.json"
     differences = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return Stored({"entries": found.values, "differences": differences}, found.date, found.command)
+    ours = {
+        name: [row for row in rows if row["model"] == MODEL]
+        for name, rows in (("entries", found.values), ("differences", differences))
+    }
+    return Stored(ours, found.date, found.command)
