@@ -37,6 +37,12 @@ def test_the_plan_has_the_seeds_that_were_asked_for():
     assert len(runs) == 3 * (5 + 3 * 3 + 5)
     assert {run.task for run in runs} == set(SHARES)
     assert len({run.cell for run in runs}) == len(runs)
+    assert [run.arm for run in planned(["rte"], seeds=2, arms=["int8", "softermax"])] == [
+        "int8",
+        "softermax",
+    ] * 2
+    with pytest.raises(ValueError, match=r"unknown arm 'int4': allowed is fp32, int8, softermax"):
+        planned(["rte"], arms=["int4"])
 
 
 def test_cells_are_kept_as_they_finish_and_not_run_again(tiny_model, tiny_data, tmp_path, monkeypatch):

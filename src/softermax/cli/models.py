@@ -109,6 +109,7 @@ def _register_accuracy(commands: Commands) -> None:
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--out", default="docs/results", help="folder of the table (default: %(default)s)")
     command.add_argument("--tasks", nargs="+", help=f"{_TASKS} (default: the paper's nine)")
+    command.add_argument("--arms", nargs="+", help="of fp32, int8 and softermax (default: all three)")
     command.add_argument("--presets", nargs="+", default=["paper"], help="specs of the softermax arm")
     command.add_argument("--model", default="minilm", help=_MODEL)
     command.add_argument("--seeds", type=int, help="seeds a task (default: 5 for stsb, 3 or 1 for others)")
@@ -169,13 +170,14 @@ def accuracy(args: argparse.Namespace) -> int:
     until = _today(args.until) if args.until else None
     _begin(args)
     from softermax.finetune import cells, table
+    from softermax.finetune.train import ARMS
 
     tasks = [task.name for task in get_tasks(args.tasks)] if args.tasks else list(cells.SHARES)
     changes = {
         name: getattr(args, name)
         for name in ("epochs", "learning_rate", "batch", "train_rows", "dev_rows", "max_length")
     }
-    runs = cells.planned(tasks, args.presets, args.model, args.seeds, **changes)
+    runs = cells.planned(tasks, args.presets, args.model, args.seeds, args.arms or ARMS, **changes)
     folder = Path(args.out) / "accuracy"
     if not args.gather:
         with _reporting("", args) as report:

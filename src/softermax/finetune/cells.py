@@ -18,7 +18,18 @@ import numpy as np
 from softermax.files import cache_dir, write_text
 from softermax.finetune.features import Features, references
 from softermax.finetune.tasks import Predictions, get_task
-from softermax.finetune.train import ARMS, Prepared, Report, Run, predict, prepare, settings, train, versions
+from softermax.finetune.train import (
+    ARMS,
+    Arm,
+    Prepared,
+    Report,
+    Run,
+    predict,
+    prepare,
+    settings,
+    train,
+    versions,
+)
 from softermax.integrations.transformers import disable, enable
 
 SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
@@ -98,6 +109,7 @@ def planned(
     presets: Sequence[str] = ("paper",),
     model: str = "minilm",
     seeds: int | None = None,
+    arms: Sequence[Arm] = ARMS,
     **changes: Any,
 ) -> list[Run]:
     """The runs of a table. Tasks of several seeds come first, and a seed's arms together, so that an
@@ -112,7 +124,7 @@ def planned(
             continue
         settings = {k: v for k, v in dataclasses.asdict(shares[name]).items() if k != "seeds"}
         settings |= {k: v for k, v in changes.items() if v is not None}
-        for arm in ARMS:
+        for arm in arms:
             for preset in presets if arm == "softermax" else ("paper",):
                 runs.append(Run(task=name, arm=arm, preset=preset, model=model, seed=seed, **settings))
     return runs
