@@ -225,7 +225,8 @@ def on_config(config: Any) -> Any:
     """The pages of docs/results in the menu, whichever there are, and at its end any page that it lacks."""
     for section in config.nav:
         if "Results" in section:
-            section["Results"] += [f"results/{path.name}" for path in sorted(RESULTS.glob("*.md"))]
+            pages = sorted(RESULTS.rglob("*.md"), key=lambda path: (len(path.parts), path))
+            section["Results"] += [str(path.relative_to(RESULTS.parent)) for path in pages]
     listed = set(re.findall(r"[\w/.+-]+\.md", str(config.nav)))
     docs = RESULTS.parent
     rest = [str(path.relative_to(docs)) for path in sorted(docs.rglob("*.md"))]

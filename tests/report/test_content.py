@@ -245,7 +245,22 @@ def test_intervals_are_stored_beside_the_entries(tmp_path: Path, monkeypatch: py
     assert kept is not None
     assert (kept.date, kept.command) == ("2026-11-16", "softermax accuracy --out x")
     assert [e["arm"] for e in kept.values["entries"]] == ["fp32", "int8", "softermax"]
-    assert software._intervals(kept.values) == {"stsb": (-0.5, 0.25)}
+    assert software._intervals(kept.values, "paper") == {"stsb": (-0.5, 0.25)}
+
+
+def test_means_stand_where_all_nine_tasks_do() -> None:
+    base = paper()["accuracy"]["models"]["BERT-Base"]
+    tasks = [*base["baseline"], "average"]
+    differences = [
+        {"task": task, "preset": preset, "mean": mean, "low": mean - 0.2, "high": mean + 0.2}
+        for preset, mean in (("paper", -3.0), ("paper+fold", 0.1))
+        for task in tasks
+    ]
+    words, folded = software._means(base, {"differences": differences}, 0.5)
+    assert (words.paper, words.ours, words.verdict) == (0.51, -3.0, "not reached")
+    assert (folded.ours, folded.verdict) == (0.1, "reproduced")
+    (alone,) = software._means(base, {"differences": differences[1:11]}, 0.5)
+    assert (alone.ours, alone.verdict) == (None, "not measured")
 
 
 def test_axes_have_round_numbers_that_hold_all_values() -> None:

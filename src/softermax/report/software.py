@@ -245,7 +245,7 @@ def accuracy(sources: Sources) -> Section:
         (e["task"], e["arm"]): e for e in (found or {}).get("entries", []) if e["preset"] in (None, "paper")
     }
     folded = {e["task"]: e for e in (found or {}).get("entries", []) if e["preset"] == "paper+fold"}
-    intervals = _intervals(found or {})
+    intervals = _intervals(found or {}, "paper")
     comparisons = []
     rows: list[list[Cell]] = []
     for task, title in _TASKS.items():
@@ -266,7 +266,7 @@ def accuracy(sources: Sources) -> Section:
             [title, *(model[arm][task] for model in (base, large) for arm in ("baseline", "softermax"))]
             + [entry["mean"] if entry else None for entry in (*ours, folded.get(task))]
         )
-    comparisons += _large(said)
+    comparisons += [*_means(base, found or {}, worst), *_large(said)]
     tables = [
         Table(
             "The paper's models beside ours, per cent",
@@ -296,8 +296,29 @@ def _mean_difference(model: Mapping[str, Mapping[str, float]]) -> float:
     return sum(model["softermax"][task] - model["baseline"][task] for task in _TASKS) / len(_TASKS)
 
 
-def _intervals(found: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    return {d["task"]: (d["low"], d["high"]) for d in found.get("differences", []) if d["preset"] == "paper"}
+def _intervals(found: Mapping[str, Any], preset: str) -> dict[str, tuple[float, float]]:
+    return {d["task"]: (d["low"], d["high"]) for d in found.get("differences", []) if d["preset"] == preset}
+
+
+def _means(
+    base: Mapping[str, Mapping[str, float]], found: Mapping[str, Any], worst: float
+) -> list[Comparison]:
+    """Over all nine tasks: the paper's words, and the same with the fold where it was trained too."""
+    comparisons = []
+    for preset, what in (("paper", ""), ("paper+fold", ", folded")):
+        intervals = _intervals(found, preset)
+        whole = set(intervals) >= {*_TASKS, "average"}
+        if not whole and what:
+            continue
+        gained = {d["preset"]: d["mean"] for d in found.get("differences", []) if d["task"] == "average"}
+        comparisons.append(
+            verdict.drop(
+                f"Mean of nine tasks{what}: points over int8", round(_mean_difference(base), 2),
+                gained[preset] if whole else None, intervals.get("average"), worst,
+                f"on equal seeds{_between(intervals['average'])}" if whole else "not all tasks are at hand",
+            )
+        )  # fmt: skip
+    return comparisons
 
 
 def _large(said: Mapping[str, Any]) -> list[Comparison]:
