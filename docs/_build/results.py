@@ -223,12 +223,14 @@ def filled(text: str) -> str:
 
 def on_config(config: Any) -> Any:
     """The pages of docs/results in the menu, whichever there are, and at its end any page that it lacks."""
+    docs = RESULTS.parent
     for section in config.nav:
         if "Results" in section:
-            pages = sorted(RESULTS.rglob("*.md"), key=lambda path: (len(path.parts), path))
-            section["Results"] += [str(path.relative_to(RESULTS.parent)) for path in pages]
+            section["Results"] += [f"results/{path.name}" for path in sorted(RESULTS.glob("*.md"))]
+            for path in sorted(RESULTS.glob("*/*.md")):
+                name = f"{path.stem.capitalize()}, {path.parent.name}"
+                section["Results"].append({name: str(path.relative_to(docs))})
     listed = set(re.findall(r"[\w/.+-]+\.md", str(config.nav)))
-    docs = RESULTS.parent
     rest = [str(path.relative_to(docs)) for path in sorted(docs.rglob("*.md"))]
     more = [page for page in rest if page not in listed and not page.startswith("_build")]
     config.nav += [{"More": more}] if more else []
