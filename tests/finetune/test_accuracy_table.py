@@ -82,7 +82,7 @@ def test_the_command_writes_table_json_and_plot(tiny_model, tiny_data, tmp_path,
     assert rows == json.loads((tmp_path / "accuracy.json").read_text())
     text = (tmp_path / "accuracy.md").read_text()
     assert "6 cells done, 0 to go" in text
-    assert "| SST-2 | accuracy | 64 | 64 |" in text
+    assert "| SST-2 | accuracy | 64 | 1 | 64 |" in text
     assert "| 92.09 | 92.20 | +0.11 |" in text
     assert (tmp_path / "accuracy.svg").is_file()
 

@@ -41,6 +41,7 @@ class Entry:
     """Standard deviation over seeds; 0 for one seed."""
     train_rows: int
     dev_rows: int
+    epochs: float
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def entries(cells: Sequence[Cell]) -> list[Entry]:
                 float(np.std(figures, ddof=1)) if len(figures) > 1 else 0.0,
                 members[0].train_rows,
                 members[0].dev_rows,
+                members[0].run.epochs,
             )
         )
     order = list(TASKS)
@@ -243,7 +245,7 @@ def markdown(cells: Sequence[Cell], found: Sequence[Difference], missing: int, c
     for model in sorted({e.model for e in table}):
         lines += [f"## {model}", ""]
         presets = sorted({e.preset for e in table if e.preset and e.model == model})
-        head = ["task", "metric", "train rows", "dev rows", "fp32", "int8"]
+        head = ["task", "metric", "train rows", "epochs", "dev rows", "fp32", "int8"]
         for preset in presets:
             head += [f"`{preset}`", "difference [95 %]", "verdict"]
         head += ["paper int8", "paper Softermax", "paper difference"]
@@ -252,7 +254,8 @@ def markdown(cells: Sequence[Cell], found: Sequence[Difference], missing: int, c
             mine = [e for e in table if e.model == model and e.task == task.name]
             if not mine:
                 continue
-            row = [task.title, task.metric, str(mine[0].train_rows), str(mine[0].dev_rows)]
+            first = mine[0]
+            row = [task.title, task.metric, str(first.train_rows), f"{first.epochs:g}", str(first.dev_rows)]
             row += [_shown(mine, arm, None) for arm in ("fp32", "int8")]
             for preset in presets:
                 row += [_shown(mine, "softermax", preset), *_compared(found, task.name, preset, model)]
@@ -262,10 +265,12 @@ def markdown(cells: Sequence[Cell], found: Sequence[Difference], missing: int, c
                 else ["", "", ""]
             )
             lines.append("| " + " | ".join(row) + " |")
-        overall = ["average", *[""] * 5]
+        overall = ["average", *[""] * 6]
         for preset in presets:
             overall += ["", *_compared(found, "average", preset, model)]
-        lines += ["| " + " | ".join([*overall, "", "", ""]) + " |", ""]
+        if any(overall[1:]):
+            lines.append("| " + " | ".join([*overall, "", "", ""]) + " |")
+        lines.append("")
         swapped = [row for row in swaps(cells) if row["model"] == model]
         if swapped:
             lines += [
