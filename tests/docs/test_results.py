@@ -65,6 +65,14 @@ def test_accuracy_is_a_difference_with_its_interval(results: ModuleType) -> None
         "+1.81",
         2,
     )
+    # The paper's mean is one of nine tasks: it stands beside no other.
+    assert (average["task"], average["paper, BERT-Base"]) == ("average of 1 tasks", "")
+    nine = [
+        rte | {"task": task}
+        for task in ("squad", "rte", "cola", "mrpc", "qnli", "qqp", "sst2", "stsb", "mnli")
+    ]
+    save(results, "accuracy-differences", [*nine, common | {"task": "average", "seeds": [], "mean": 0.125}])
+    average = results.accuracy()[-1]
     assert (average["difference"], average["paper, BERT-Base"]) == ("+0.12", "+0.51")
     swap = {"task": "average", "model": "minilm", "seeds": None, "int8": 80.0, "row-scaled+fold": -0.75}
     save(results, "accuracy-swaps", [swap])
