@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from softermax import SoftermaxSpec
@@ -185,3 +186,14 @@ def test_figures_in_a_library_of_ones_own(tmp_path: Path) -> None:
         built_in = measure(softermax_unit(name, "paper", 8), pdk.load("nangate45"), 1.5, [gaussian(32)])
         assert int(line[1]) == round(built_in.area_um2)
         assert float(line[2]) >= 0
+
+
+def test_wide_words_leave_the_base_alone() -> None:
+    scores = np.random.default_rng(0).normal(0, 4, (64, 128))
+    exact = np.exp2(scores) / np.exp2(scores).sum(-1, keepdims=True)
+    wide = SoftermaxSpec.load(EXAMPLES / "wide.json")
+    assert (
+        np.abs(wide.compute(scores) - exact).max()
+        < 2e-4
+        < np.abs(SoftermaxSpec().compute(scores) - exact).max()
+    )
