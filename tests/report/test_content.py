@@ -245,7 +245,7 @@ def test_intervals_are_stored_beside_the_entries(tmp_path: Path, monkeypatch: py
     assert kept is not None
     assert (kept.date, kept.command) == ("2026-11-16", "softermax accuracy --out x")
     assert [e["arm"] for e in kept.values["entries"]] == ["fp32", "int8", "softermax"]
-    assert software._intervals(kept.values, "paper") == {"stsb": (-0.5, 0.25)}
+    assert software._interval(software._differences(kept.values, "paper")["stsb"]) == (-0.5, 0.25)
 
 
 def test_means_stand_where_all_nine_tasks_do() -> None:

@@ -239,7 +239,8 @@ def markdown(cells: Sequence[Cell], found: Sequence[Difference], missing: int, c
         f"Command: `{command}`. {len(cells)} cells done, {missing} to go; the command continues.",
         f"Dates {min((c.date for c in cells), default='')} to {max((c.date for c in cells), default='')}; "
         + ", ".join(f"{name} {number}" for name, number in versions.items())
-        + f". Training and evaluation took {sum(c.seconds for c in cells) / 3600:.1f} h in all, cells that ran side by side counted apart.",
+        + f". Training and evaluation took {sum(c.seconds for c in cells) / 3600:.1f} h in all, "
+        + "cells that ran side by side counted apart.",
         "",
     ]
     for model in sorted({e.model for e in table}):

@@ -245,7 +245,7 @@ def accuracy(sources: Sources) -> Section:
         (e["task"], e["arm"]): e for e in (found or {}).get("entries", []) if e["preset"] in (None, "paper")
     }
     folded = {e["task"]: e for e in (found or {}).get("entries", []) if e["preset"] == "paper+fold"}
-    intervals = _intervals(found or {}, "paper")
+    differences = _differences(found or {}, "paper")
     comparisons = []
     rows: list[list[Cell]] = []
     for task, title in _TASKS.items():
@@ -253,7 +253,7 @@ def accuracy(sources: Sources) -> Section:
         ours = [entries.get((task, arm)) for arm in ("fp32", "int8", "softermax")]
         _, int8, softermax = ours
         gained = softermax["mean"] - int8["mean"] if int8 and softermax else None
-        interval = intervals.get(task)
+        interval = _interval(differences.get(task))
         seeds = f"{len(softermax['seeds'])} seeds" if softermax else "no run of this task is at hand"
         comparisons.append(
             verdict.drop(
@@ -296,8 +296,12 @@ def _mean_difference(model: Mapping[str, Mapping[str, float]]) -> float:
     return sum(model["softermax"][task] - model["baseline"][task] for task in _TASKS) / len(_TASKS)
 
 
-def _intervals(found: Mapping[str, Any], preset: str) -> dict[str, tuple[float, float]]:
-    return {d["task"]: (d["low"], d["high"]) for d in found.get("differences", []) if d["preset"] == preset}
+def _differences(found: Mapping[str, Any], preset: str) -> dict[str, Mapping[str, Any]]:
+    return {d["task"]: d for d in found.get("differences", []) if d["preset"] == preset}
+
+
+def _interval(difference: Mapping[str, Any] | None) -> tuple[float, float] | None:
+    return (difference["low"], difference["high"]) if difference else None
 
 
 def _means(
@@ -306,16 +310,16 @@ def _means(
     """Over all nine tasks: the paper's words, and the same with the fold where it was trained too."""
     comparisons = []
     for preset, what in (("paper", ""), ("paper+fold", ", folded")):
-        intervals = _intervals(found, preset)
-        whole = set(intervals) >= {*_TASKS, "average"}
-        if not whole and what:
+        mine = _differences(found, preset)
+        mean = mine.get("average") if mine.keys() >= set(_TASKS) else None
+        if mean is None and preset != "paper":
             continue
-        gained = {d["preset"]: d["mean"] for d in found.get("differences", []) if d["task"] == "average"}
+        interval = _interval(mean)
         comparisons.append(
             verdict.drop(
                 f"Mean of nine tasks{what}: points over int8", round(_mean_difference(base), 2),
-                gained[preset] if whole else None, intervals.get("average"), worst,
-                f"on equal seeds{_between(intervals['average'])}" if whole else "not all tasks are at hand",
+                mean["mean"] if mean else None, interval, worst,
+                f"on equal seeds{_between(interval)}" if mean else "not all tasks are at hand",
             )
         )  # fmt: skip
     return comparisons
@@ -348,7 +352,7 @@ def _short(sources: Sources, worst: float) -> tuple[list[Comparison], list[Table
         f"{first['train_rows']:,} rows to train, {first['dev_rows']:,} to test, "
         f"{len(first['seeds'])} seed{'s' if len(first['seeds']) > 1 else ''}"
     )
-    interval = (gained["low"], gained["high"])
+    interval = _interval(gained)
     comparison = verdict.drop(name, None, gained["mean"], interval, worst, size + _between(interval))
     several = len(first["seeds"]) > 1
     names = {"softermax": "Softermax"}
