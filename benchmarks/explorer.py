@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from softermax.report.explorer.server import Explorer
+from softermax.explorer.server import Explorer
 from softermax.spec import PRESETS
 
 

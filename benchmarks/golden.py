@@ -18,11 +18,11 @@ import time
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-from softermax import golden  # noqa: E402
-from softermax.cli.output import print_json, print_table  # noqa: E402
-from softermax.spec import PRESETS  # noqa: E402
+from softermax import golden
+from softermax.cli.output import print_json, print_table
+from softermax.spec import PRESETS
 
 COLUMNS = 384
 

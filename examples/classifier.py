@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from softermax.finetune.train import Prepared, Run, prepare, train
-from softermax.integrations.onnx_models import export_model, session
+from softermax.models.onnx import export_model, session
 
 
 def accuracy_in_onnxruntime(prepared: Prepared, model: Path) -> float:

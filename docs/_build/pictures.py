@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 
 from softermax import PRESETS, get_spec, golden, reference
 from softermax.files import replacing
-from softermax.report.ladder import load_example
+from softermax.reproduce.ladder import load_example
 from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
 GREY, BLUE, RED, GREEN = "#9aa5b1", "#3b6fd4", "#d1495b", "#2a9d8f"

@@ -11,16 +11,16 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from softermax.cli.output import markdown_table
 from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
+from softermax.paper import figures
 from softermax.report.verdict import ratio
 
-PAPER = json.loads(files("softermax.report").joinpath("paper.json").read_text(encoding="utf-8"))
+PAPER = figures()
 RESULTS = Path(__file__).parents[1] / "results"
 UNITS = {"unnormed": "Unnormed Softmax unit", "normalization": "Normalization unit"}
 LIBRARIES = {"nangate45": "45 nm (NanGate)", "asap7": "7 nm (ASAP7)"}

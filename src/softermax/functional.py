@@ -20,8 +20,8 @@ if not TYPE_CHECKING:
 import torch
 from torch import Tensor
 
-from softermax import words
-from softermax.kernels import ops
+from softermax.pytorch import operators as ops
+from softermax.pytorch import words
 
 if TYPE_CHECKING:
     from softermax.fixedpoint import IntArray

@@ -38,7 +38,7 @@ def need_models() -> str:
     """The packaged MiniLM's folder."""
     for module in ("transformers", "onnxruntime", "modelopt"):
         pytest.importorskip(module)
-    from softermax.integrations.pretrained import find_model, movie_reviews
+    from softermax.models.pretrained import find_model, movie_reviews
 
     try:
         next(movie_reviews("rotten_tomatoes"))

@@ -124,8 +124,8 @@ def test_the_api_has_the_public_names(built: dict[Path, Page], site: Path) -> No
         "softermax.golden.softermax",
         "softermax.functional.softermax",
         "softermax.integrations.transformers.enable",
-        "softermax.quantization.quantize",
-        "softermax.integrations.onnx_models.export_model",
+        "softermax.models.quantization.quantize",
+        "softermax.models.onnx.export_model",
         "softermax.rtl.units.create",
         "softermax.silicon.flow.measure",
     ):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from softermax.report.explorer.server import Explorer
+from softermax.explorer.server import Explorer
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from softermax import reference
-from softermax.report.explorer.compute import Impossible, RequestError, compute
-from softermax.report.explorer.state import fragment
+from softermax.explorer.compute import Impossible, RequestError, compute
+from softermax.explorer.state import fragment
 from softermax.spec import PRESETS, SoftermaxSpec
 
 

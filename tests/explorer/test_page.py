@@ -12,9 +12,9 @@ import pytest
 
 from softermax import golden
 from softermax import spec as spec_module
+from softermax.explorer.server import Explorer
+from softermax.explorer.state import fragment
 from softermax.files import cache_dir, write_text
-from softermax.report.explorer.server import Explorer
-from softermax.report.explorer.state import fragment
 from softermax.spec import PRESETS, SoftermaxSpec
 
 SCORES = [2, 1, 3, 0.5, -1.25, 4.75, 3.5, None, 1.5, 6.25, 5, 2.5, 33, -3, 0, 2.125, 7, 9.5, 1, 4]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from softermax.explorer.server import MAX_BODY, Explorer, is_loopback
 from softermax.files import cache_dir, write_text
-from softermax.report.explorer.server import MAX_BODY, Explorer, is_loopback
 from softermax.silicon.flow import EnergyResult, Result
 
 

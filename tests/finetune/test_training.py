@@ -14,9 +14,9 @@ from softermax.cli import main
 from softermax.finetune.features import Bucketing
 from softermax.finetune.swap import evaluate_swaps
 from softermax.finetune.train import ARMS, Run, prepare, train
-from softermax.integrations.pretrained import find_model, movie_reviews
-from softermax.integrations.transformers import enabled
-from softermax.quantization import load
+from softermax.models.drop_in import enabled
+from softermax.models.pretrained import find_model, movie_reviews
+from softermax.models.quantization import load
 
 pytest.importorskip("modelopt")
 FAST = {"learning_rate": 5e-3, "epochs": 4.0, "batch": 16}

@@ -7,15 +7,16 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the PyTorch operator needs softermax[torch]")
 
-from hypothesis import given, settings  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
-from torch._dynamo.testing import CompileCounterWithBackend  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
 
-import softermax  # noqa: E402
-from softermax import PRESETS, SoftermaxSpec, get_spec, golden, words  # noqa: E402
-from softermax.functional import softermax as op  # noqa: E402
-from softermax.kernels import ops  # noqa: E402
+import softermax
+from softermax import PRESETS, SoftermaxSpec, get_spec, golden
+from softermax.functional import softermax as op
+from softermax.pytorch import operators as ops
+from softermax.pytorch import words
 
 WIDE = SoftermaxSpec(
     input="Q(8,8)", max="Q(8,0)", unnormed="Q(1,23)", powsum="Q(12,12)", reciprocal="Q(1,15)",

@@ -7,7 +7,7 @@ from made_outcomes import made
 
 from softermax.report.content import compose
 from softermax.report.document import Report
-from softermax.report.stage import Outcome
+from softermax.reproduce.stage import Outcome
 
 
 @pytest.fixture(scope="session")

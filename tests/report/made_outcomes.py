@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from softermax.report.stage import Outcome
-from softermax.report.stages import STAGES
-from softermax.report.stages.arithmetic import ladder
+from softermax.reproduce.stage import Outcome
+from softermax.reproduce.stages import STAGES
+from softermax.reproduce.stages.arithmetic import ladder
 
 _PARTS = ("matrix products", "softmax", "dropout", "rest")
 

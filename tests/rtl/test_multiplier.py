@@ -12,7 +12,7 @@ pytest.importorskip("amaranth")
 from amaranth.hdl import Module, Signal
 from amaranth.sim import Simulator
 
-from softermax.rtl.multiplier import multiply, recode
+from softermax.rtl.arithmetic.multiplier import multiply, recode
 
 NUMERATOR_BITS = 6
 

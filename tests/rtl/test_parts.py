@@ -16,10 +16,10 @@ from amaranth.sim import Simulator
 
 from softermax import golden
 from softermax.fixedpoint import shift_right
-from softermax.rtl import rounding
+from softermax.rtl.arithmetic import rounding
+from softermax.rtl.arithmetic.multiplier import multiply, recode
+from softermax.rtl.arithmetic.piecewise import lookup
 from softermax.rtl.int_max import IntMax
-from softermax.rtl.multiplier import multiply, recode
-from softermax.rtl.piecewise import lookup
 from softermax.rtl.power_of_two import PowerOfTwo
 from softermax.rtl.reciprocal import Reciprocal
 from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec

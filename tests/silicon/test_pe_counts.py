@@ -13,7 +13,7 @@ from softermax.rtl.pe import job
 from softermax.rtl.pe.attention_tile import AttentionTile
 from softermax.rtl.pe.config import CONFIGS, PEConfig, Softmax
 from softermax.rtl.simulation import Simulation
-from softermax.silicon.pe_counts import Workload, composed, simulated, twin
+from softermax.silicon.pe.counts import Workload, composed, simulated, twin
 from softermax.spec import SoftermaxSpec
 
 PAPER = CONFIGS[32]

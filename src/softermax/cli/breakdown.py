@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from softermax.cli.output import markdown_table, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from softermax.breakdown import Breakdown
     from softermax.cli import Commands
+    from softermax.speed.breakdown import Breakdown
 
 
 def register(commands: Commands) -> None:
@@ -36,7 +36,7 @@ def register(commands: Commands) -> None:
 
 
 def breakdown(args: argparse.Namespace) -> int:
-    from softermax.breakdown import PARTS, PRECISIONS, SEQUENCES, SOFTMAXES, measure
+    from softermax.speed.breakdown import PARTS, PRECISIONS, SEQUENCES, SOFTMAXES, measure
 
     if args.threads is not None:
         if args.threads < 1:
@@ -76,9 +76,9 @@ def breakdown(args: argparse.Namespace) -> int:
 
 def _draw(found: Sequence[Breakdown], path: Path) -> Path:
     """The paper's motivation figure: stacked shares over the sequence length, one panel a combination."""
-    from softermax.breakdown import PARTS
     from softermax.extras import need
     from softermax.files import replacing
+    from softermax.speed.breakdown import PARTS
 
     need("matplotlib", "cli")
     from matplotlib.figure import Figure

@@ -51,7 +51,7 @@ def register(commands: Commands) -> None:
 
 
 def demo(args: argparse.Namespace) -> int:
-    from softermax.report import ladder
+    from softermax.reproduce import ladder
 
     example = ladder.load_example()
     if args.scores:

@@ -12,7 +12,7 @@ from softermax.files import replacing
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
-    from softermax.kernels.bench import Ratio
+    from softermax.speed.kernels import Ratio
 
 
 def register(commands: Commands) -> None:
@@ -84,7 +84,7 @@ def bench(args: argparse.Namespace) -> int:
 
     if kernels.isa() is None:
         raise ValueError(f"nothing to time: {kernels.status()}")
-    from softermax.kernels import bench as run
+    from softermax.speed import kernels as run
 
     threads = torch.get_num_threads()
     torch.set_num_threads(args.threads)

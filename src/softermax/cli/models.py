@@ -214,7 +214,7 @@ def evaluate(args: argparse.Namespace) -> int:
 
 def attention(args: argparse.Namespace) -> int:
     _begin(args)
-    from softermax.integrations import statistics
+    from softermax.models import statistics
 
     text = Path(args.text).read_text(encoding="utf-8") if args.text else None
     rows = statistics.attention_statistics(args.model, args.spec, text, args.length, args.sequences)
@@ -230,7 +230,7 @@ def attention(args: argparse.Namespace) -> int:
 
 def perplexity(args: argparse.Namespace) -> int:
     _begin(args)
-    from softermax.integrations import perplexity as measured
+    from softermax.models import perplexity as measured
 
     text = Path(args.text).read_text(encoding="utf-8") if args.text else None
     name = Path(args.text).name if args.text else "prose from PyPI"

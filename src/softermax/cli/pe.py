@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 from softermax.cli.output import markdown_table, print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from softermax.silicon.pe import Row
-    from softermax.silicon.pe_measure import Measured
+    from softermax.silicon.pe.measurement import Measured
+    from softermax.silicon.pe.table import Row
 
 SEQUENCE = 384
 
 
 def run(args: argparse.Namespace) -> int:
-    from softermax.silicon import pe, pe_measure, sweep
+    from softermax.silicon.pe import measurement as pe_measure
+    from softermax.silicon.pe import sweep
+    from softermax.silicon.pe import table as pe
 
     baselines = args.baseline or list(pe_measure.BASELINES)
     designs = [(library, width) for library in args.library for width in args.width]
@@ -71,7 +73,7 @@ def _show(rows: Sequence[dict[str, object]], title: str, markdown: bool) -> None
 
 
 def _print_rows(rows: Sequence[Row], markdown: bool) -> None:
-    from softermax.silicon.pe import PAPER
+    from softermax.silicon.pe.table import PAPER
 
     shown = []
     for row in rows:
@@ -87,7 +89,7 @@ def _print_rows(rows: Sequence[Row], markdown: bool) -> None:
 
 def _print_account(measured: Sequence[Measured], rows: Sequence[Row], markdown: bool) -> None:
     """Components, what if, memories, state of a row."""
-    from softermax.silicon import pe_account
+    from softermax.silicon.pe import account as pe_account
 
     for row in rows:
         where = f"{row.width} wide, {row.library}, sequence {row.sequence}"
@@ -125,7 +127,7 @@ def _print_account(measured: Sequence[Measured], rows: Sequence[Row], markdown: 
 
 
 def _print_lines(rows: Sequence[Row], markdown: bool) -> None:
-    from softermax.silicon.sweep import lines
+    from softermax.silicon.pe.sweep import lines
 
     found = lines(rows)
     shown: list[dict[str, object]] = [

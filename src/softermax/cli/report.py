@@ -14,7 +14,7 @@ from softermax.spec import get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
-    from softermax.report.stage import Mode, Outcome, Stage
+    from softermax.reproduce.stage import Mode, Outcome, Stage
 
 _SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
 
@@ -81,11 +81,11 @@ def _register_reproduce(commands: Commands) -> None:
 
 def reproduce(args: argparse.Namespace) -> int:
     from softermax.report.content import compose
-    from softermax.report.display import display
-    from softermax.report.run import choose, log_of
-    from softermax.report.run import reproduce as run
-    from softermax.report.stages import STAGES
     from softermax.report.write import write
+    from softermax.reproduce.display import display
+    from softermax.reproduce.run import choose, log_of
+    from softermax.reproduce.run import reproduce as run
+    from softermax.reproduce.stages import STAGES
 
     mode: Mode = "full" if args.full else "quick"
     options = {"data_dir": args.data_dir, "pdk_root": args.pdk_root}
@@ -144,8 +144,8 @@ def _command(args: argparse.Namespace) -> str:
 def _list_stages(
     args: argparse.Namespace, stages: tuple[Stage, ...], mode: Mode, options: dict[str, str | None]
 ) -> int:
-    from softermax.report.display import duration
-    from softermax.report.run import earlier
+    from softermax.reproduce.display import duration
+    from softermax.reproduce.run import earlier
 
     rows = []
     for stage in stages:
@@ -164,8 +164,8 @@ def _list_stages(
 
 
 def explore(args: argparse.Namespace) -> int:
-    from softermax.report.explorer.server import Explorer
-    from softermax.report.explorer.state import fragment
+    from softermax.explorer.server import Explorer
+    from softermax.explorer.state import fragment
 
     state = fragment(get_spec(args.spec), [_score(text) for text in args.scores])
     with Explorer(args.host, args.port, args.allow_remote) as server:
@@ -193,9 +193,9 @@ def export(args: argparse.Namespace) -> int:
     spec = get_spec(args.spec) if args.spec else None
     need("onnx", "onnx")
     _begin(args)
-    from softermax import quantization
-    from softermax.integrations.onnx_models import export_model
-    from softermax.integrations.transformers import enable
+    from softermax.models import quantization
+    from softermax.models.drop_in import enable
+    from softermax.models.onnx import export_model
 
     model = quantization.load(folder)
     if spec is not None:

@@ -30,7 +30,7 @@ from softermax.finetune.train import (
     train,
     versions,
 )
-from softermax.integrations.transformers import disable, enable
+from softermax.models.drop_in import disable, enable
 
 SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
 """What is put into a fine-tuned int8 model without retraining it."""

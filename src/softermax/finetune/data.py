@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from softermax.finetune.tasks import Task
-from softermax.integrations.pretrained import movie_reviews
+from softermax.models.pretrained import movie_reviews
 
 Split = Literal["train", "dev"]
 

@@ -14,8 +14,8 @@ from softermax.finetune.data import load_rows
 from softermax.finetune.features import make_features, references
 from softermax.finetune.tasks import get_task
 from softermax.finetune.train import Prepared, predict, read_run
-from softermax.integrations.transformers import disable, enable
-from softermax.quantization import load
+from softermax.models.drop_in import disable, enable
+from softermax.models.quantization import load
 
 
 def evaluate_swaps(

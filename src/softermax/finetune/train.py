@@ -43,10 +43,10 @@ from softermax.files import write_text
 from softermax.finetune.data import Rows, load_rows
 from softermax.finetune.features import Bucketing, Features, collate, decode, make_features, references
 from softermax.finetune.tasks import Predictions, Scores, Task, get_task
-from softermax.integrations.pretrained import allowed_models, find_model
-from softermax.integrations.transformers import disable, enable
-from softermax.quantization import quantize
-from softermax.quantization import save as save_model
+from softermax.models.drop_in import disable, enable
+from softermax.models.pretrained import allowed_models, find_model
+from softermax.models.quantization import quantize
+from softermax.models.quantization import save as save_model
 from softermax.spec import get_spec
 
 Arm = Literal["fp32", "int8", "softermax"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import softermax
+from softermax.paper import figures as paper
 from softermax.report import silicon, software
 from softermax.report.document import Report
-from softermax.report.sources import Sources, paper
-from softermax.report.stage import Outcome, machine, today, versions
+from softermax.report.sources import Sources
+from softermax.reproduce.stage import Outcome, machine, today, versions
 
 _SECTIONS = (
     software.runtime,

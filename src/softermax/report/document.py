@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from softermax.report.stage import Outcome
 from softermax.report.verdict import RULES, WORDS, Comparison, Word
+from softermax.reproduce.stage import Outcome
 
 Cell = str | int | float | bool | None
 Number = int | float

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from softermax.paper import figures as paper
 from softermax.report import verdict
 from softermax.report.document import Cell, Chart, Origin, Section, Series, Table
-from softermax.report.sources import Sources, paper
+from softermax.report.sources import Sources
 
 _UNITS = {"unnormed": "Unnormed Softmax unit", "normalization": "Normalization unit"}
 _LIBRARIES = {"nangate45": "45 nm (NanGate)", "asap7": "7 nm (ASAP7)"}

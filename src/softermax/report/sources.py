@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 from softermax.report import stored
 from softermax.report.document import Origin
-from softermax.report.stage import Outcome
 from softermax.report.stored import Stored
-
-
-@lru_cache(maxsize=1)
-def paper() -> dict[str, Any]:
-    """Every figure that the paper prints, with where it stands."""
-    text = files("softermax.report").joinpath("paper.json").read_text(encoding="utf-8")
-    values: dict[str, Any] = json.loads(text)
-    return values
+from softermax.reproduce.stage import Outcome
 
 
 class Sources:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import softermax
-from softermax.report.stages.models import MODEL
+from softermax.reproduce.stages.models import MODEL
 
 _COMMAND = re.compile(r"^(?:    |Command: `)?(softermax [a-z]+ [^`\n]*)", re.MULTILINE)
 _ISO = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigne
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from softermax.rtl.arithmetic.rounding import saturate, shift_right
 from softermax.rtl.reciprocal import Reciprocal
-from softermax.rtl.rounding import saturate, shift_right
 from softermax.rtl.words import check_buildable, check_count, integer_max, lanes_of, unnormed_bits
 from softermax.spec import DeferredSpec
 

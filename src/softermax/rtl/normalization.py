@@ -8,9 +8,9 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.multiplier import digits_layout, multiply, recode
+from softermax.rtl.arithmetic.multiplier import digits_layout, multiply, recode
+from softermax.rtl.arithmetic.rounding import saturate, shift_right
 from softermax.rtl.reciprocal import Reciprocal
-from softermax.rtl.rounding import saturate, shift_right
 from softermax.rtl.words import (
     MAX_LANES,
     MAX_ROWS,

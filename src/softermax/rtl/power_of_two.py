@@ -8,8 +8,8 @@ from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.piecewise import lookup
-from softermax.rtl.rounding import shift_right
+from softermax.rtl.arithmetic.piecewise import lookup
+from softermax.rtl.arithmetic.rounding import shift_right
 from softermax.rtl.words import integer_max, lanes_of, unnormed_bits
 from softermax.spec import SoftermaxSpec
 from softermax.tables import pow2_table

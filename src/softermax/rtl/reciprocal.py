@@ -8,7 +8,7 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.piecewise import lookup
+from softermax.rtl.arithmetic.piecewise import lookup
 from softermax.rtl.words import word
 from softermax.spec import DeferredSpec, SoftermaxSpec
 from softermax.tables import reciprocal_table

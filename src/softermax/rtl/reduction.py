@@ -8,8 +8,8 @@ from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.carry_save import carry_save
-from softermax.rtl.rounding import saturate, shift_right
+from softermax.rtl.arithmetic.carry_save import carry_save
+from softermax.rtl.arithmetic.rounding import saturate, shift_right
 from softermax.rtl.row_buffer import RowBuffer
 from softermax.rtl.words import check_buildable, lanes_of, row_id, unnormed_bits, word
 from softermax.spec import SoftermaxSpec

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from softermax import golden, golden_attention
+from softermax import golden
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray, Output, Trace
+from softermax.golden import attention as golden_attention
 from softermax.rtl.deferred import VALUE_BITS, DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.packing import Words, pack

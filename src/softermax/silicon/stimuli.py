@@ -80,7 +80,7 @@ def run_recorder(*options: str) -> dict[str, NDArray[Any]]:
     with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
         made = Path(folder) / "recorded.npz"
         done = subprocess.run(
-            [sys.executable, "-m", "softermax.integrations.record", str(made), *options],
+            [sys.executable, "-m", "softermax.models.record", str(made), *options],
             capture_output=True,
             text=True,
             timeout=_RECORD_TIMEOUT,

@@ -27,8 +27,8 @@ from softermax.rtl.baseline.divide import Divide
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.max import Max
 from softermax.rtl.baseline.multiply import Multiply
-from softermax.rtl.baseline.pipeline import follow, register
 from softermax.rtl.baseline.subtract import Subtract
+from softermax.rtl.pipeline import follow, register
 from softermax.rtl.simulation import Simulation
 
 LANES = 2

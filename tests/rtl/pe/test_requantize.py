@@ -9,7 +9,7 @@ pytest.importorskip("amaranth")
 
 from amaranth.sim import Simulator
 
-from softermax import golden_attention
+from softermax.golden import attention as golden_attention
 from softermax.rtl.pe.config import PEConfig
 from softermax.rtl.pe.requantize import Requantize
 from softermax.rtl.pe.requantize_half import RequantizeHalf, half_scores

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from softermax.rtl.baseline.add import align_and_add, round_sum
-from softermax.rtl.baseline.pipeline import register
+from softermax.rtl.pipeline import register
 
 
 class Accumulation(wiring.Component):

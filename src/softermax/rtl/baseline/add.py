@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 
-from softermax.rtl.baseline.pipeline import register
-from softermax.rtl.baseline.shifter import shift_right_sticky
+from softermax.rtl.arithmetic.shifter import shift_right_sticky
+from softermax.rtl.pipeline import register
 
 
 @dataclass(frozen=True)

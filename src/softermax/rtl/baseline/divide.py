@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.baseline.pipeline import follow, register
+from softermax.rtl.pipeline import follow, register
 
 QUOTIENT_BITS = 13
 """One in front of the point; eleven from the first that is not zero are kept and the next one rounds."""

@@ -8,8 +8,8 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from softermax.rtl.arithmetic.columns import sum_of
 from softermax.rtl.baseline import model
-from softermax.rtl.baseline.columns import sum_of
 
 D_BITS = 4 + model.DISTANCE_FRACTION
 Z_BITS = 5 + model.PRODUCT_FRACTION

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigne
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.baseline.columns import sum_of
-from softermax.rtl.baseline.pipeline import register
+from softermax.rtl.arithmetic.columns import sum_of
+from softermax.rtl.pipeline import register
 
 STAGES = 2
 

@@ -9,8 +9,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.baseline.divide import Divide
-from softermax.rtl.baseline.pipeline import follow, stages
 from softermax.rtl.baseline.words import check_lanes, output_layout, sum_layout, unnormed_layout
+from softermax.rtl.pipeline import follow, stages
 
 
 class Normalization(wiring.Component):

@@ -14,9 +14,9 @@ from softermax.rtl.baseline.add import align_and_add, round_sum
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.max import Max
 from softermax.rtl.baseline.multiply import multiply
-from softermax.rtl.baseline.pipeline import follow, register, stages
 from softermax.rtl.baseline.subtract import Subtract
 from softermax.rtl.baseline.words import check_lanes, online_layout, slice_layout, sum_layout
+from softermax.rtl.pipeline import follow, register, stages
 from softermax.rtl.words import MAX_ROWS, check_count, row_id
 
 LOOP = 4

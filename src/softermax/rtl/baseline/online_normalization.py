@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.baseline.divide import Divide
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.multiply import Multiply
-from softermax.rtl.baseline.pipeline import follow, stages
 from softermax.rtl.baseline.subtract import Subtract
 from softermax.rtl.baseline.words import (
     check_lanes,
@@ -20,6 +19,7 @@ from softermax.rtl.baseline.words import (
     slice_max_layout,
     unnormed_layout,
 )
+from softermax.rtl.pipeline import follow, stages
 
 
 class OnlineNormalization(wiring.Component):

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.baseline.pipeline import register
-from softermax.rtl.baseline.shifter import shift_right_sticky
+from softermax.rtl.arithmetic.shifter import shift_right_sticky
+from softermax.rtl.pipeline import register
 
 
 class Subtract(wiring.Component):

@@ -8,8 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigne
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.baseline.shifter import shift_right_sticky
-from softermax.rtl.carry_save import carry_save
+from softermax.rtl.arithmetic.carry_save import carry_save
+from softermax.rtl.arithmetic.shifter import shift_right_sticky
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig
 from softermax.rtl.pe.words import SHIFT_BITS
 from softermax.rtl.words import word

@@ -10,11 +10,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import IntArray
-from softermax.rtl.baseline.pipeline import register
-from softermax.rtl.baseline.shifter import shift_right_sticky
+from softermax.rtl.arithmetic.shifter import shift_right_sticky
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig
 from softermax.rtl.pe.requantize import magnitude_product
 from softermax.rtl.pe.words import SHIFT_BITS
+from softermax.rtl.pipeline import register
 
 LARGEST = 0x7BFF
 UNITS = 24

@@ -13,7 +13,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from softermax.rtl.baseline.columns import sum_of
+from softermax.rtl.arithmetic.columns import sum_of
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, OPERAND_BITS
 
 MAGNITUDE_BITS = OPERAND_BITS - 1

@@ -9,10 +9,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import QFormat
+from softermax.rtl.arithmetic.rounding import saturate, shift_right
 from softermax.rtl.int_max import IntMax
 from softermax.rtl.power_of_two import PowerOfTwo
 from softermax.rtl.reduction import Reduction
-from softermax.rtl.rounding import saturate, shift_right
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.words import (
     MAX_ROWS,

@@ -1,0 +1,1 @@
+"""Softermax in models: pretrained weights, the drop-in for Hugging Face, quantisation, ONNX, perplexity, statistics."""

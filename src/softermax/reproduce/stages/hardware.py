@@ -1,0 +1,97 @@
+"""The hardware stages: RTL against golden, the units' area and energy, the processing element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from softermax.reproduce.stage import Progress, Settings
+from softermax.spec import PRESETS
+
+SEQUENCE = 384
+
+
+def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Every case of `softermax verify` for the bodies that are hardware."""
+    from softermax.rtl.verification import bodies as rtl_bodies
+    from softermax.silicon.verification import bodies as netlist_bodies
+    from softermax.verify import cases, check
+
+    wanted = settings["bodies"]
+    bodies = [body for body in rtl_bodies() if wanted is None or body.name in wanted]
+    if wanted is None:
+        bodies += netlist_bodies()
+    jobs = [
+        (body, name, spec)
+        for body in bodies
+        for name, spec in PRESETS.items()
+        if body.supports(spec) and (settings["presets"] is None or name in settings["presets"])
+    ]
+    found = []
+    for done, (body, name, spec) in enumerate(jobs):
+        progress(done / len(jobs), f"{body.name}, {name}")
+        rows = max(1, int(settings["rows"] * body.share))
+        verdict = check(body, {name: spec}, settings["rows"])
+        found.append(
+            {
+                "body": body.name,
+                "spec": name,
+                "cases": verdict.cases,
+                "words": sum(case.raw.size for case in cases(spec, rows)),
+                "differ": verdict.mismatches,
+            }
+        )
+    return {"bodies": found}
+
+
+def units(settings: Settings, progress: Progress) -> dict[str, Any]:
+    from softermax.silicon.table import build, orders_of
+
+    root = settings.get("pdk_root")
+    libraries = ["nangate45", "asap7"] if root else ["nangate45"]
+    progress(0.0, "attention scores of MiniLM")
+    orders = orders_of(libraries, settings["widths"], None, root, settings["baselines"], settings["presets"])
+    table = build(
+        orders,
+        settings["baselines"],
+        progress=lambda done, note: progress(done / len(orders), note),
+    )
+    return {
+        "rows": table.to_json(),
+        "stimulus": table.stimulus,
+        "columns": table.columns,
+        "note": table.note,
+        "words_equal": sum(result.words_equal for result in table.results),
+        "netlists": len(table.results),
+        "late": [f"{r.unit} {r.preset or r.design}, {r.width} wide" for r in table.results if not r.meets],
+    }
+
+
+def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Every netlist that a PE is made of, then its costs for all sequence lengths."""
+    from softermax.silicon.pe.table import table
+    from softermax.silicon.pe.measurement import measure, parts_of
+    from softermax.silicon.pe.sweep import SEQUENCES
+
+    root = settings.get("pdk_root")
+    libraries = ["nangate45", "asap7"] if root else ["nangate45"]
+    designs = [(library, width) for library in libraries for width in settings["widths"]]
+    count = sum(len(parts_of(width, settings["baselines"])) for _, width in designs)
+    done = 0
+    progress(0.0, "operands of MiniLM")
+
+    def advance(note: str) -> None:
+        nonlocal done
+        done += 1
+        progress(done / (count + 1), note)
+
+    measured = [
+        measure(library, width, root, None, settings["baselines"], advance) for library, width in designs
+    ]
+    rows = table(measured, SEQUENCES, baselines=settings["baselines"])
+    kept = []
+    for row in rows:
+        values = row.to_json()
+        if row.sequence != SEQUENCE:
+            del values["breakdown"]
+        kept.append(values | {"baseline_energy_pj": round(row.theirs.energy_pj, 1)})
+    return {"rows": kept, "notes": sorted({figures.note for figures in measured} - {""})}

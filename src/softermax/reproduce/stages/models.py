@@ -1,0 +1,210 @@
+"""The model stages: a pretrained model with Softermax in it, fine-tuning, the accuracy table, perplexity."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from softermax.files import cache_dir
+from softermax.reproduce.stage import Progress, Settings, content
+
+VARIANTS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
+MODEL = "minilm"
+_BATCH = 32
+_NEIGHBOURS = 50
+
+
+def drop_in(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """A model's attention and sentence embeddings with each variant beside those with the exact softmax."""
+    _begin()
+    import torch
+
+    from softermax.models.pretrained import movie_reviews, plain_text
+    from softermax.models.statistics import load_exact
+
+    tokenizer, model = load_exact(MODEL)
+    texts = [text for text, _ in itertools.islice(movie_reviews("rotten_tomatoes"), settings["sentences"])]
+    ordered = sorted(texts, key=len)
+    sentences = [
+        dict(tokenizer(ordered[n : n + _BATCH], padding=True, truncation=True, return_tensors="pt"))
+        for n in range(0, len(ordered), _BATCH)
+    ]
+    length, count = settings["length"], settings["passages"]
+    ids = tokenizer(
+        plain_text(characters=8 * length * (count + 1)),
+        add_special_tokens=False, return_tensors="pt", verbose=False,
+    )["input_ids"][0][: length * count]  # fmt: skip
+    passages = [
+        {"input_ids": piece[None], "attention_mask": torch.ones_like(piece)[None]}
+        for piece in ids.split(length)
+    ]
+    kinds = {"sentences": sentences, f"passages of {length} tokens": passages}
+    rows: list[dict[str, Any]] = []
+    for kind, batches in kinds.items():
+        at = 0.0 if not rows else 0.5
+
+        def half(share: float, note: str, at: float = at) -> None:
+            progress(at + share / 2, note)
+
+        rows += _compare(model, kind, batches, half)
+    return {"model": MODEL, "rows": rows, "source": "movie reviews from PyPI"}
+
+
+def _compare(
+    model: Any, kind: str, batches: list[dict[str, Any]], progress: Progress
+) -> list[dict[str, Any]]:
+    import torch
+
+    from softermax.functional import softermax
+    from softermax.models.drop_in import Attended, disable, enable, observe
+    from softermax.spec import get_spec
+
+    far: dict[str, list[Any]] = {name: [] for name in VARIANTS}
+    sums: dict[str, list[Any]] = {name: [] for name in VARIANTS}
+
+    def see(call: Attended) -> None:
+        """Rows of attention: how far each variant's lies from the exact one, for the same scores."""
+        keep = torch.ones_like(call.scores, dtype=torch.bool) if call.mask is None else call.mask
+        for name in VARIANTS:
+            ours = softermax(call.scores, mask=call.mask, spec=get_spec(name))
+            rows = ((ours - call.probabilities) * keep).abs().sum(-1) / 2
+            real = keep.expand(call.scores.shape).any(-1)
+            far[name].append(rows[real])
+            sums[name].append((ours * keep).sum(-1)[real])
+
+    progress(0.0, f"{kind}, exact softmax")
+    disable(model)
+    with torch.no_grad(), observe(see):
+        exact = _embed(model, batches)
+    found = []
+    for done, name in enumerate(VARIANTS):
+        progress((done + 1) / (len(VARIANTS) + 1), f"{kind}, {name}")
+        enable(model, name)
+        with torch.no_grad():
+            ours = _embed(model, batches)
+        alike = torch.nn.functional.cosine_similarity(ours, exact)
+        found.append(
+            {
+                "text": kind,
+                "rows": len(exact),
+                "spec": name,
+                "cosine": float(alike.mean()),
+                "cosine_low": float(alike.min()),
+                # Among a handful of texts a neighbour says nothing.
+                "same_neighbour": float((_nearest(ours) == _nearest(exact)).float().mean())
+                if len(exact) >= _NEIGHBOURS
+                else None,
+                "attention_moved": float(torch.cat(far[name]).mean()),
+                "row_sum": float(torch.cat(sums[name]).mean()),
+            }
+        )
+    return found
+
+
+def _embed(model: Any, batches: list[dict[str, Any]]) -> Any:
+    """A vector a text: the mean of its tokens' last states, as this model's embeddings are made."""
+    import torch
+
+    vectors = []
+    for batch in batches:
+        states = model(**batch).last_hidden_state
+        weight = batch["attention_mask"][..., None].to(states.dtype)
+        vectors.append((states * weight).sum(1) / weight.sum(1))
+    return torch.cat(vectors)
+
+
+def _nearest(vectors: Any) -> Any:
+    import torch
+
+    unit = torch.nn.functional.normalize(vectors, dim=-1)
+    return (unit @ unit.T).fill_diagonal_(-2).argmax(-1)
+
+
+def finetune(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The three arms on movie reviews; a finished arm is kept, an interrupted one goes on."""
+    _begin()
+    from softermax.finetune import cells
+
+    changes = {k: v for k, v in settings.items() if k not in ("seeds", "fresh")}
+    runs = cells.planned(["movies"], model=MODEL, seeds=settings["seeds"], **changes)
+    return _table(runs, _folder("finetune", settings), None, progress)
+
+
+def accuracy(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """The paper's nine tasks, as `softermax accuracy` has them."""
+    _begin(offline=False)
+    from softermax.finetune import cells
+
+    runs = cells.planned(list(cells.SHARES), model=settings["model"])
+    return _table(runs, _folder("accuracy", settings), settings.get("data_dir"), progress)
+
+
+def _folder(stage: str, settings: Settings) -> Path:
+    """Where the parts of a long stage are kept until all are there; other code or settings, another folder."""
+    values = {k: v for k, v in settings.items() if k != "fresh"}
+    depends = json.dumps([values, content(("models", "finetune", "pytorch", "kernels"))], sort_keys=True)
+    folder = cache_dir("reproduce", stage, hashlib.sha256(depends.encode()).hexdigest()[:12])
+    if settings.get("fresh"):
+        shutil.rmtree(folder)
+    return folder
+
+
+def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) -> dict[str, Any]:
+    from softermax.finetune import cells, table
+
+    already = sum(cells.is_done(run, folder) for run in runs)
+    at, arm = already, ""
+
+    def announce(number: int, count: int, run: Any) -> None:
+        nonlocal at, arm
+        at, arm = already + number, f"{run.task}, {run.arm}"
+        progress(at / len(runs), arm)
+
+    def report(done: int, total: int, note: str) -> None:
+        said = f"{arm}, step {done} of {total}" + (f", {note}" if note else "")
+        progress((at + 0.9 * done / total) / len(runs), said)
+
+    cells.fill(runs, folder, data_dir, announce, report)
+    wanted = {run.cell for run in runs}
+    done = [cell for cell in cells.gather(folder) if cell.run.cell in wanted]
+    return {
+        "entries": [dataclasses.asdict(entry) for entry in table.entries(done)],
+        "differences": [dataclasses.asdict(d) for d in table.differences(done, data_dir)],
+        "swaps": table.swaps(done),
+        "training_seconds": sum(cell.seconds for cell in done),
+    }
+
+
+def perplexity(settings: Settings, progress: Progress) -> dict[str, Any]:
+    _begin()
+    from softermax.models.perplexity import measure
+
+    rows = measure(
+        settings["model"],
+        None,
+        "prose from PyPI",
+        settings["tokens"],
+        settings["contexts"],
+        out=_folder("perplexity", settings),
+        command="softermax reproduce --full --stage perplexity",
+        report=lambda done, total, note: progress(done / total, note),
+    )
+    return {"rows": rows}
+
+
+def _begin(offline: bool = True) -> None:
+    """Nothing but what the package registries gave, unless data comes from the hub."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    from softermax.extras import need
+
+    need("torch", "torch")
+    need("transformers", "transformers").utils.logging.set_verbosity_error()

@@ -1,0 +1,1 @@
+"""Adders, multipliers, shifters and rounding that units, baseline and processing element share."""

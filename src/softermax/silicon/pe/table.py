@@ -1,0 +1,290 @@
+"""The PE with Softermax beside the PE with an FP16 softmax: area and energy of Q·K^T and softmax.
+
+Measured at gate level, with glitches and operands of a real model (`softermax.silicon.pe.measurement`): a MAC lane, a
+requantisation lane, the softmax units. Counted in the simulation of the RTL's schedule (`softermax.silicon.pe.counts`):
+every access to every memory. Modelled (`softermax.silicon.pe.memory`): what an access to a memory costs, its area
+and leakage. Control and the wires between the parts are in neither design's figures.
+
+The work begins with operands in the global buffer and ends when what P·V takes is there: probabilities, or with deferred
+normalisation weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from softermax.rtl.pe.config import ACCUMULATOR_BITS, CONFIGS, OPERAND_BITS, PEConfig, Softmax
+from softermax.silicon.pe.counts import Workload, composed
+from softermax.silicon.pe.measurement import (
+    BASELINES,
+    NORMALIZATION,
+    SCORE_NORMALIZATION,
+    UNNORMED,
+    WEIGHTS,
+    Measured,
+    fixed_preset,
+)
+from softermax.silicon.pe.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
+from softermax.silicon.pe.units import deferred_spec
+from softermax.silicon.units import spec_of
+from softermax.spec import SoftermaxSpec
+
+SCHEMES = ("fixed", "row-scaled", "deferred")
+PAPER = {"area_ratio": 0.90, "energy_ratio": 0.43}
+"""The paper's PE, 32 wide, sequence 384."""
+SHARED_BY = 4
+"""PEs that share a Normalization unit."""
+HALF_BITS = 16
+PROBABILITY_BITS = 8
+"""What P·V takes; the baseline's halves are counted as if they were rounded to it for nothing."""
+
+
+@dataclass(frozen=True)
+class Component:
+    area_um2: float
+    energy_pj: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A PE's area and its energy for a workload, component by component."""
+
+    design: str
+    components: dict[str, Component]
+
+    @property
+    def area_um2(self) -> float:
+        return sum(part.area_um2 for part in self.components.values())
+
+    @property
+    def energy_pj(self) -> float:
+        return sum(part.energy_pj for part in self.components.values())
+
+
+def spec_for(scheme: str, width: int) -> SoftermaxSpec:
+    return spec_of("row-scaled" if scheme == "row-scaled" else fixed_preset(width), width)
+
+
+def row_state_bits(design: str, width: int) -> int:
+    """What a PE keeps of an open row, whatever its length: its max and its sum."""
+    if design == "two-pass":
+        return 0  # a row is finished before the next one's max is known
+    if design == "online":
+        return 2 * HALF_BITS
+    if design == "deferred":
+        deferred = deferred_spec(width)
+        return deferred.scores.max.integer + deferred.powsum.bits
+    spec = spec_for(design, width)
+    return spec.max.integer + spec.powsum.bits
+
+
+def softermax_cost(
+    measured: Measured,
+    scheme: str,
+    workload: Workload,
+    node: Node | None = None,
+    pes: int = SHARED_BY,
+    keeps: str = "scores",
+) -> Cost:
+    """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8).
+
+    ``keeps`` is what waits in the global buffer until a row is finished: ``scores``, of which Normalization makes its
+    numerators anew, or ``unnormed`` words, as the paper draws it (fixed output only).
+    """
+    if keeps not in ("scores", "unnormed") or (keeps == "unnormed" and scheme != "fixed"):
+        raise ValueError(
+            f"keeps = {keeps!r} with {scheme} output: allowed is scores, for fixed also unnormed"
+        )
+    width = measured.width
+    config = CONFIGS[width]
+    softmax: Softmax = "deferred" if scheme == "deferred" else "softermax"
+    cost = _Adding(measured, composed(config, softmax, workload), node, pes)
+    cost.common("requantize")
+    if scheme == "deferred":
+        spec = deferred_spec(width)
+        cost.unit(UNNORMED, WEIGHTS, "deferred")
+        cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, "weights_writes")
+        cost.division(workload)
+    else:
+        preset, own = fixed_preset(width) if scheme == "fixed" else scheme, spec_for(scheme, width)
+        cost.unit(UNNORMED, UNNORMED, preset)
+        if keeps == "scores":
+            cost.unit(NORMALIZATION, SCORE_NORMALIZATION, preset, shared=True)
+            cost.slices("scores", (own.input.bits + 1) * width, "scores_writes", "scores_reads")
+        else:
+            cost.unit(NORMALIZATION, NORMALIZATION, preset, shared=True)
+            cost.slices(
+                "scores", own.unnormed.bits * width + own.max.integer, "scores_writes", "scores_reads"
+            )
+        cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
+    cost.row_state(row_state_bits(scheme, width))
+    return cost.done(f"softermax {scheme}" + (", unnormed words kept" if keeps == "unnormed" else ""))
+
+
+def baseline_cost(
+    measured: Measured, baseline: str, workload: Workload, node: Node | None = None, pes: int = SHARED_BY
+) -> Cost:
+    """The PE with an FP16 unit. Two passes: scores go to the global buffer and come back twice, exponentials once."""
+    config, width = CONFIGS[measured.width], measured.width
+    softmax: Softmax = "two-pass" if baseline == "two-pass" else "online"
+    cost = _Adding(measured, composed(config, softmax, workload), node, pes)
+    cost.common("requantize_half")
+    cost.unit(UNNORMED, UNNORMED, baseline)
+    cost.unit(NORMALIZATION, NORMALIZATION, baseline, shared=True)
+    halves = HALF_BITS * width
+    if baseline == "two-pass":
+        # A bit of mask waits with every score, as with ours.
+        cost.slices("scores", halves + width, "scores_writes", "scores_max_reads", "scores_reads")
+        cost.slices("exponentials", halves, "unnormed_writes", "unnormed_reads")
+    else:
+        cost.row_state(row_state_bits(baseline, width))
+        cost.slices("exponentials", halves + HALF_BITS, "unnormed_writes")
+        cost.slices("exponentials", halves, "unnormed_reads")
+        cost.slices("exponentials", HALF_BITS, "maxima_reads")
+    cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
+    return cost.done(baseline)
+
+
+class _Adding:
+    """A cost as it grows."""
+
+    def __init__(self, measured: Measured, counts: dict[str, int], node: Node | None, pes: int) -> None:
+        self._measured, self._counts, self._pes = measured, counts, pes
+        self._node = node or node_of(measured.library)
+        self._config: PEConfig = CONFIGS[measured.width]
+        self._parts: dict[str, Component] = {}
+        self._bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False)
+
+    def add(self, name: str, area: float, energy: float) -> None:
+        before = self._parts.get(name, Component(0.0, 0.0))
+        self._parts[name] = Component(before.area_um2 + area, before.energy_pj + energy)
+
+    @property
+    def _scores(self) -> int:
+        """Lanes at work, those of filled-up groups too: they switch all the same."""
+        return self._counts["probabilities_writes"] * self._config.lanes
+
+    def common(self, requantize: str) -> None:
+        """What both designs have: MACs, memories, requantisation."""
+        config, counts, lanes = self._config, self._counts, self._measured.lanes
+        mac, score = lanes["mac"], lanes[requantize]
+        self.add("MACs", mac.area_um2 * config.lanes, mac.pj * config.lanes * counts["input_buffer_reads"])
+        self.add("requantisation", score.area_um2 * config.lanes, score.pj * self._scores)
+        vector = OPERAND_BITS * config.vector_size
+        memories = {
+            "input_buffer": Memory(config.input_bytes, vector),
+            "weight_buffer": Memory(config.weight_bytes, vector * config.lanes),
+            "collector": Memory(config.collector_bytes, ACCUMULATOR_BITS * config.lanes),
+        }
+        nanoseconds = counts["cycles"] * self._measured.clock_ns
+        for name, memory in memories.items():
+            accesses = counts[f"{name}_reads"] + counts[f"{name}_writes"]
+            energy = accesses * memory.access_pj(self._node) + memory.leakage_pj(self._node, nanoseconds)
+            self.add(name.replace("_", " "), memory.area_um2(self._node), energy)
+        loaded = (
+            counts["input_buffer_writes"] * vector + counts["weight_buffer_writes"] * vector * config.lanes
+        )
+        self.add("global buffer, operands", 0.0, loaded / 64 * self._bank.access_pj(self._node))
+
+    def unit(self, name: str, unit: str, design: str, shared: bool = False) -> None:
+        """A softmax unit; of one that several PEs share the PE has its part."""
+        figures = self._measured.units[unit, design]
+        energy = self._measured.pj_per_score(unit, design) * self._scores
+        self.add(name, figures.area_um2 / (self._pes if shared else 1), energy)
+
+    def division(self, workload: Workload) -> None:
+        """What deferred normalisation adds to P·V: shifts of accumulators, and a reciprocal a row in a shared unit.
+        The requantisation of P·V's outputs, which every scheme has, multiplies with it."""
+        shift, reciprocal = (self._measured.lanes[name] for name in ("accumulator_shift", "reciprocal"))
+        shifts = self._counts["weights_writes"] * workload.head_size
+        area = shift.area_um2 * self._config.lanes + reciprocal.area_um2 / self._pes
+        self.add(NORMALIZATION, area, shift.pj * shifts + reciprocal.pj * workload.sequence)
+
+    def row_state(self, bits: int) -> None:
+        """Max and sum of every open row, read and written with every slice."""
+        memory = Memory(-(-bits * self._config.rows // 8), bits)
+        slices = self._counts["probabilities_writes"]
+        self.add("row state", memory.area_um2(self._node), 2 * slices * memory.access_pj(self._node))
+
+    def slices(self, name: str, bits: int, *ports: str) -> None:
+        """Slices to and from the global buffer, whose area belongs to no PE."""
+        accesses = sum(self._counts[port] for port in ports)
+        self.add(f"global buffer, {name}", 0.0, accesses * bits / 64 * self._bank.access_pj(self._node))
+
+    def done(self, design: str) -> Cost:
+        return Cost(design, self._parts)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A scheme against a baseline."""
+
+    width: int
+    sequence: int
+    library: str
+    scheme: str
+    baseline: str
+    ours: Cost
+    theirs: Cost
+
+    @property
+    def area_ratio(self) -> float:
+        return self.ours.area_um2 / self.theirs.area_um2
+
+    @property
+    def energy_ratio(self) -> float:
+        return self.ours.energy_pj / self.theirs.energy_pj
+
+    def pairs(self) -> dict[str, tuple[Component, Component]]:
+        """Every component of either design: ours, the baseline's."""
+        names = dict.fromkeys([*self.ours.components, *self.theirs.components])
+        none = Component(0.0, 0.0)
+        return {
+            name: (self.ours.components.get(name, none), self.theirs.components.get(name, none))
+            for name in names
+        }
+
+    def to_json(self) -> dict[str, object]:
+        breakdown = {
+            name: {
+                "area_um2": round(mine.area_um2, 2),
+                "energy_pj": round(mine.energy_pj, 2),
+                "baseline_area_um2": round(other.area_um2, 2),
+                "baseline_energy_pj": round(other.energy_pj, 2),
+            }
+            for name, (mine, other) in self.pairs().items()
+        }
+        return {
+            "width": self.width,
+            "sequence": self.sequence,
+            "library": self.library,
+            "scheme": self.scheme,
+            "baseline": self.baseline,
+            "area_ratio": round(self.area_ratio, 4),
+            "energy_ratio": round(self.energy_ratio, 4),
+            "energy_pj": round(self.ours.energy_pj, 1),
+            "breakdown": breakdown,
+        }
+
+
+def table(
+    measured: Sequence[Measured],
+    sequences: Sequence[int] = (384,),
+    schemes: Sequence[str] = SCHEMES,
+    baselines: Sequence[str] = BASELINES,
+    node: Node | None = None,
+) -> list[Row]:
+    """Every scheme against every baseline at every sequence length."""
+    rows = []
+    for figures in measured:
+        for sequence in sequences:
+            workload = Workload(sequence)
+            theirs = {name: baseline_cost(figures, name, workload, node) for name in baselines}
+            for scheme in schemes:
+                ours = softermax_cost(figures, scheme, workload, node)
+                rows += [
+                    Row(figures.width, sequence, figures.library, scheme, name, ours, theirs[name])
+                    for name in baselines
+                ]
+    return rows

