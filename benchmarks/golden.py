@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     args = parser.parse_args()
     if args.rows < 1 or args.rounds < 1:
-        parser.error("--rows and --rounds: allowed is 1 or more")
+        parser.error("--rows and --rounds: must be 1 or more")
     result = measure(args.rows, args.rounds)
     if args.json:
         print_json(result)

@@ -60,12 +60,12 @@ class Handler(BaseHTTPRequestHandler):
                 return self.answer(415, {"error": "Content-Type must be application/json"})
             length = int(self.headers.get("Content-Length") or 0)
             if length > MAX_BODY:
-                return self.answer(413, {"error": f"{length} bytes: allowed is {MAX_BODY}"})
+                return self.answer(413, {"error": f"{length} bytes: must be at most {MAX_BODY}"})
             texts = json.loads(self.rfile.read(length))["texts"]
             if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
                 raise ValueError
             if not 1 <= len(texts) <= MAX_TEXTS:
-                return self.answer(400, {"error": f"{len(texts)} texts: allowed is 1 to {MAX_TEXTS}"})
+                return self.answer(400, {"error": f"{len(texts)} texts: must be 1 to {MAX_TEXTS}"})
         except (ValueError, KeyError, TypeError):
             return self.answer(400, {"error": 'expected {"texts": ["...", "..."]}'})
         self.answer(200, {"results": self.classifier(texts)})

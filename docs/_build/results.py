@@ -204,7 +204,7 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
 
 def table(name: str) -> str:
     if name not in TABLES:
-        raise ValueError(f"results: {name}: allowed is {', '.join(TABLES)}")
+        raise ValueError(f"results: {name}: must be one of {', '.join(TABLES)}")
     rows = TABLES[name]()
     return markdown_table(rows) if rows else "*Not measured yet.*"
 

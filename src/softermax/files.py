@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and where results are cached."""
+"""Files that are whole or absent."""
 
 from __future__ import annotations
 
@@ -28,17 +28,6 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     with replacing(path) as partial:
         partial.write_text(text, encoding="utf-8")
-
-
-def cache_dir(*parts: str) -> Path:
-    """A folder for results that can be made again: ``$SOFTERMAX_CACHE`` or the user's cache."""
-    root = os.environ.get("SOFTERMAX_CACHE")
-    base = (
-        Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "softermax"
-    )
-    folder = base.joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def _umask() -> int:

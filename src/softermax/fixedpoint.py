@@ -83,6 +83,29 @@ def saturate(raw: Any, word: QFormat) -> IntArray:
     return np.asarray(np.clip(raw, word.low, word.high))
 
 
+def round_to_integer(values: Any, rounding: Rounding) -> IntArray:
+    """Floats, well within 64 bits, to integers: the one place where a score is rounded.
+
+    ``half-up`` compares the fraction with one half: adding one half in floating point could round up a hair less.
+
+    >>> round_to_integer(np.nextafter(np.float32(0.5), np.float32(0)), "half-up")
+    array(0)
+    """
+    values = np.asarray(values)
+    if rounding == "half-even":
+        whole = np.rint(values)
+    elif rounding == "ceil":
+        whole = np.ceil(values)
+    elif rounding in ("truncate", "half-up"):
+        whole = np.floor(values)
+        if rounding == "half-up":
+            whole = whole + (values - whole >= 0.5)
+    else:
+        raise ValueError(f"rounding must be one of {', '.join(ROUNDINGS)}, got {rounding!r}")
+    # Integers from here on: single precision has no 2^31 - 1 to saturate to.
+    return np.asarray(whole.astype(np.int64))
+
+
 def shift_right(raw: Any, by: Any, rounding: Rounding = "truncate") -> IntArray:
     """``raw / 2**by``, rounded to an integer. ``by`` may be an array; it may exceed the word.
 

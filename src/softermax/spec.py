@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from softermax.files import write_text
 from softermax.fixedpoint import QFormat, Rounding
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
 
-    from softermax.golden import Output
+    from softermax.golden import DeferredOutput, Output
     from softermax.rtl.units import UnitName
+
+T = TypeVar("T")
 
 OutputMode: TypeAlias = Literal["fixed", "row-scaled"]
 Base: TypeAlias = Literal["paper", "fold"]
@@ -83,11 +85,82 @@ def _require_segments(name: str, segments: object) -> None:
         or not 1 <= segments <= MAX_SEGMENTS
         or segments & (segments - 1)
     ):
-        raise _refuse(name, segments, f"allowed is a power of two from 1 to {MAX_SEGMENTS}")
+        raise _refuse(name, segments, f"must be a power of two from 1 to {MAX_SEGMENTS}")
+
+
+Self = TypeVar("Self", bound="_Stored")
+
+
+class _Stored:
+    """What both specs have: their fields as a dictionary, as JSON and as a file, and changes that are checked."""
+
+    def replace(self: Self, **changes: Any) -> Self:
+        """This spec with some fields changed, checked anew."""
+        self._require_known(changes)
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def to_dict(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self._fields()}
+        return {name: v.to_dict() if isinstance(v, _Stored) else str(v) if isinstance(v, QFormat) else v
+                for name, v in values.items()}  # fmt: skip
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        write_text(path, self.to_json() + "\n")
+
+    @classmethod
+    def from_dict(cls: type[Self], values: Mapping[str, Any]) -> Self:
+        cls._require_known(values)
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls: type[Self], text: str) -> Self:
+        return cls.from_dict(_parsed(text))
+
+    @classmethod
+    def load(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+        return _loaded(path, cls.from_dict)
+
+    @classmethod
+    def _fields(cls) -> list[str]:
+        return [f.name for f in dataclasses.fields(cls)]  # type: ignore[arg-type]
+
+    @classmethod
+    def _require_known(cls, values: Mapping[str, Any]) -> None:
+        unknown = sorted(set(values) - set(cls._fields()))
+        if unknown:
+            raise _refuse(
+                unknown[0], values[unknown[0]], f"no such field; fields are {', '.join(cls._fields())}"
+            )
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not a spec: JSON is broken at line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise ValueError("not a spec: JSON is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise ValueError(f"not a spec: expected a JSON object, got {type(values).__name__}")
+    return values
+
+
+def _loaded(path: str | os.PathLike[str], make: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{os.fspath(path)}: not a spec: not UTF-8 text") from None
+    try:
+        return make(_parsed(text))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from None
 
 
 @dataclass(frozen=True)
-class SoftermaxSpec:
+class SoftermaxSpec(_Stored):
     """The formats, tables and rounding choices of one Softermax. The defaults are the paper's.
 
     >>> spec = SoftermaxSpec(slice_width=32)
@@ -129,13 +202,13 @@ class SoftermaxSpec:
             object.__setattr__(self, name, _word(name, getattr(self, name), signed))
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise _refuse(name, repr(getattr(self, name)), f"allowed is {' or '.join(allowed)}")
+                raise _refuse(name, repr(getattr(self, name)), f"must be {' or '.join(allowed)}")
         width = self.slice_width
         if width is not None and (
             isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= MAX_SLICE
         ):
             raise _refuse(
-                "slice_width", repr(width), f"allowed is None (whole row) or an integer from 1 to {MAX_SLICE}"
+                "slice_width", repr(width), f"must be None (whole row) or an integer from 1 to {MAX_SLICE}"
             )
         _require_segments("pow2_segments", self.pow2_segments)
         _require_segments("reciprocal_segments", self.reciprocal_segments)
@@ -181,13 +254,6 @@ class SoftermaxSpec:
     def max_high(self) -> int:
         return (1 << (self.max.integer - 1)) - 1
 
-    def replace(self, **changes: Any) -> SoftermaxSpec:
-        """This spec with some fields changed, checked anew."""
-        unknown = sorted(set(changes) - {f.name for f in dataclasses.fields(self)})
-        if unknown:
-            raise _refuse(unknown[0], changes[unknown[0]], f"no such field; {self._field_list()}")
-        return dataclasses.replace(self, **changes)
-
     def slices(self, columns: int) -> int:
         """How many slices a row of ``columns`` scores has."""
         return -(-columns // (self.slice_width or max(columns, 1)))
@@ -217,61 +283,17 @@ class SoftermaxSpec:
 
         return create(self, unit, **parameters)
 
-    # JSON
-
-    def to_dict(self) -> dict[str, str | int | None]:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: str(v) if isinstance(v, QFormat) else v for name, v in values.items()}
-
-    def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SoftermaxSpec:
-        known = {f.name for f in dataclasses.fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise _refuse(unknown[0], values[unknown[0]], f"no such field; {cls._field_list()}")
-        return cls(**values)
-
-    @classmethod
-    def from_json(cls, text: str) -> SoftermaxSpec:
-        try:
-            values = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"not a spec: JSON is broken at line {error.lineno}: {error.msg}") from None
-        except RecursionError:
-            raise ValueError("not a spec: JSON is nested too deeply") from None
-        if not isinstance(values, dict):
-            raise ValueError(f"not a spec: expected a JSON object, got {type(values).__name__}")
-        return cls.from_dict(values)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        write_text(path, self.to_json() + "\n")
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SoftermaxSpec:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise ValueError(f"{os.fspath(path)}: not a spec: not UTF-8 text") from None
-        try:
-            return cls.from_json(text)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}: {error}") from None
-
-    @classmethod
-    def _field_list(cls) -> str:
-        return "fields are " + ", ".join(f.name for f in dataclasses.fields(cls))
-
 
 @dataclass(frozen=True)
-class DeferredSpec:
+class DeferredSpec(_Stored):
     """Deferred normalisation (A8): what attention needs beside the scores' own Softermax.
 
     P·V accumulates unnormed weights; the row is divided once per output element. Input, max,
     unnormed word, 2^x table and slice width come from ``scores``; its reciprocal and output
     are not used.
+
+    >>> DeferredSpec().compute([2.0, 1.0, 3.0]).round(4)
+    array([0.2863, 0.1432, 0.5704])
     """
 
     scores: SoftermaxSpec = field(default_factory=SoftermaxSpec)
@@ -284,8 +306,10 @@ class DeferredSpec:
     def __post_init__(self) -> None:
         for name in ("weight", "powsum", "reciprocal"):
             object.__setattr__(self, name, _word(name, getattr(self, name), signed=False))
+        if isinstance(self.scores, Mapping):
+            object.__setattr__(self, "scores", SoftermaxSpec.from_dict(self.scores))
         if not isinstance(self.scores, SoftermaxSpec):
-            raise _refuse("scores", repr(self.scores), "allowed is a SoftermaxSpec")
+            raise _refuse("scores", repr(self.scores), "must be a SoftermaxSpec")
         _require_segments("reciprocal_segments", self.reciprocal_segments)
         _require("weight", self.weight, "fraction", 1, "2^-1 must not vanish")
         if self.weight.fraction > self.scores.unnormed.fraction:
@@ -304,6 +328,35 @@ class DeferredSpec:
         _require("reciprocal", self.reciprocal, "integer", 1, "1/1 must fit")
         _require("reciprocal", self.reciprocal, "fraction", 1, "1/2 must not vanish")
 
+    @property
+    def base(self) -> Base:
+        return self.scores.base
+
+    def compute(self, x: ArrayLike, mask: ArrayLike | None = None) -> NDArray[np.float64]:
+        """What P·V effectively multiplies values by, along the last axis, by the golden model."""
+        return self.run(x, mask).value
+
+    def run(self, x: ArrayLike, mask: ArrayLike | None = None, trace: bool = False) -> DeferredOutput:
+        """Like `compute`, with the weights' words and, on request, every intermediate word."""
+        from softermax import golden
+
+        return golden.deferred(golden.quantize(x, self.scores, mask), self, mask, trace=trace)
+
+    def create(self, unit: UnitName = "deferred", **parameters: int) -> Any:
+        """The hardware: an Amaranth component made from this spec, see `softermax.rtl.units.create`."""
+        from softermax.extras import need
+
+        need("amaranth", "hardware")
+        from softermax.rtl.units import create
+
+        return create(self, unit, **parameters)
+
+
+AnySpec: TypeAlias = SoftermaxSpec | DeferredSpec
+
+DEFERRED = ":deferred"
+"""After a name: the same words with deferred normalisation (A8)."""
+
 
 PRESETS: dict[str, SoftermaxSpec] = {
     "paper": SoftermaxSpec(),
@@ -315,18 +368,45 @@ PRESETS: dict[str, SoftermaxSpec] = {
 from 1024 equal scores on."""
 
 
-def get_spec(name: str) -> SoftermaxSpec:
-    """A preset by name, with ``+fold`` behind it for base e (A9), or a spec's JSON file.
+def get_spec(name: str) -> AnySpec:
+    """A spec by its name: a preset, then ``+fold`` for base e (A9), then ``:deferred`` for A8; or a spec's JSON file.
 
     >>> get_spec("paper+fold").base
     'fold'
+    >>> get_spec("paper+fold:deferred").weight
+    QFormat(integer=0, fraction=8, signed=False)
     """
-    preset, plus, variant = name.partition("+")
-    if preset in PRESETS and (not plus or variant == "fold"):
-        spec = PRESETS[preset]
-        return spec.replace(base="fold") if plus else spec
-    if name.endswith(".json"):
-        return SoftermaxSpec.load(name)
-    raise ValueError(
-        f"unknown spec {name!r}: allowed is {', '.join(PRESETS)}, each with +fold behind it, or a .json file"
-    )
+    rows, deferred, rest = name.partition(DEFERRED)
+    if rows.endswith(".json"):
+        spec = load_spec(rows)
+    else:
+        preset, plus, variant = rows.partition("+")
+        if preset not in PRESETS or rest or (plus and variant != "fold"):
+            raise ValueError(
+                f"unknown spec {name!r}: must be one of {', '.join(PRESETS)}, then +fold if wanted, then :deferred if "
+                "wanted; or a .json file"
+            )
+        spec = PRESETS[preset].replace(base="fold") if plus else PRESETS[preset]
+    if not deferred:
+        return spec
+    if isinstance(spec, DeferredSpec):
+        raise ValueError(f"unknown spec {name!r}: {rows} is a deferred spec already")
+    return DeferredSpec(scores=spec)
+
+
+def get_rows_spec(name: str, what: str) -> SoftermaxSpec:
+    """Like `get_spec`, for ``what`` only makes sense where every probability is normalised."""
+    spec = get_spec(name)
+    if not isinstance(spec, SoftermaxSpec):
+        raise ValueError(f"spec {name!r}: {what} takes a spec without deferred normalisation")
+    return spec
+
+
+def spec_from_dict(values: Mapping[str, Any]) -> AnySpec:
+    """The spec that a dictionary of its fields stands for; one with ``scores`` is a `DeferredSpec`."""
+    return DeferredSpec.from_dict(values) if "scores" in values else SoftermaxSpec.from_dict(values)
+
+
+def load_spec(path: str | os.PathLike[str]) -> AnySpec:
+    """The spec in a JSON file, of either kind."""
+    return _loaded(path, spec_from_dict)

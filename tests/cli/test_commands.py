@@ -100,7 +100,7 @@ def test_a_commands_examples_parse(name: str) -> None:
 
 def test_codes_of_bad_input_and_of_a_fault(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     assert main(["verify", "--rows", "0"]) == 2
-    assert capsys.readouterr().err == "softermax verify: --rows 0: allowed is 1 or more\n"
+    assert capsys.readouterr().err == "softermax verify: --rows 0: must be 1 or more\n"
 
     def fail(rows: int) -> None:
         raise RuntimeError("broken")

@@ -109,9 +109,9 @@ def test_no_bodies_at_all(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> N
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["tables", "--spec", "papre"], "softermax tables: unknown spec 'papre': allowed is paper, "),
+        (["tables", "--spec", "papre"], "softermax tables: unknown spec 'papre': must be one of paper, "),
         (["tables", "--spec", "no-such.json"], "no-such.json"),
-        (["verify", "--rows", "0"], "softermax verify: --rows 0: allowed is 1 or more"),
+        (["verify", "--rows", "0"], "softermax verify: --rows 0: must be 1 or more"),
     ],
 )
 def test_bad_input_gives_exit_code_two_and_a_message(capsys: Capture, argv: list[str], message: str) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from softermax.cache import cache_dir
 from softermax.extras import need
-from softermax.files import cache_dir, replacing, write_text
+from softermax.files import replacing, write_text
 
 
 def test_write_text_replaces_the_whole_file(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_raw_words_of_the_wrong_dtype(x: Any) -> None:
 
 @pytest.mark.parametrize("bad", [-129, 128, 2**62, -(2**62)])
 def test_raw_words_that_do_not_fit(bad: int) -> None:
-    message = rf"raw word {bad} does not fit the input word Q\(6,2\): allowed is -128 to 127"
+    message = rf"raw word {bad} does not fit the input word Q\(6,2\): must be -128 to 127"
     with pytest.raises(ValueError, match=message):
         golden.softermax([0, bad, 1], PAPER)
     golden.softermax([0, bad, 1], PAPER, [True, False, True])

@@ -155,7 +155,7 @@ def test_fields_left_out_of_a_file_are_the_papers(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "not a spec: not UTF-8 text"),
         (b'{"input": "Q(1,7)"}', r"input = Q\(1,7\): needs at least 2 integer bits"),
         (b'{"inptu": "Q(6,2)"}', r"inptu = Q\(6,2\): no such field; fields are"),
-        (b'{"slice_width": 1.5}', "slice_width = 1.5: allowed is None"),
+        (b'{"slice_width": 1.5}', "slice_width = 1.5: must be None"),
         (b'{"max": {"integer": 6}}', "max = {'integer': 6}: a word is"),
         (b'{"input": [6, null]}', r"input = \[6, None\]: fraction bits .* got None"),
     ],
@@ -188,7 +188,7 @@ def test_get_spec(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "papre", "paper+", "paper+base", "paper+fold+fold", "Paper"])
 def test_get_spec_refuses(name: str) -> None:
     with pytest.raises(
-        ValueError, match=r"unknown spec .*: allowed is paper, paper-32, row-scaled, whole-row"
+        ValueError, match=r"unknown spec .*: must be one of paper, paper-32, row-scaled, whole-row"
     ):
         get_spec(name)
 

@@ -26,7 +26,7 @@ def save(module: ModuleType, name: str, rows: list[dict[str, Any]]) -> None:
 def test_nothing_measured_is_said(results: ModuleType) -> None:
     for name in results.TABLES:
         assert results.table(name) == "*Not measured yet.*"
-    with pytest.raises(ValueError, match="results: unit: allowed is units, processing element"):
+    with pytest.raises(ValueError, match="results: unit: must be one of units, processing element"):
         results.table("unit")
 
 

@@ -36,9 +36,9 @@ def test_explore_prints_a_link_serves_it_and_ends_on_interrupt() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--host", "0.0.0.0"], "allowed is 127.0.0.1, ::1 or localhost"),
-        (["--port", "99999"], "port 99999: allowed is"),
-        (["--scores", "two"], "--scores two: allowed are numbers"),
+        (["--host", "0.0.0.0"], "must be 127.0.0.1, ::1 or localhost"),
+        (["--port", "99999"], "port 99999: must be"),
+        (["--scores", "two"], "--scores two: must be numbers"),
         (["--spec", "nothing"], "unknown spec 'nothing'"),
     ],
 )

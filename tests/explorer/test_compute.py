@@ -72,7 +72,7 @@ def test_scores_beyond_the_input_word_are_marked() -> None:
     ],
 )
 def test_an_impossible_spec_names_its_field(spec: dict[str, object], field: str) -> None:
-    with pytest.raises(Impossible, match=r"allowed|at least|at most|fields are") as caught:
+    with pytest.raises(Impossible, match=r"must be|at least|at most|fields are") as caught:
         compute({"scores": [1], "spec": spec})
     assert caught.value.field == field
 

@@ -12,9 +12,10 @@ import pytest
 
 from softermax import golden
 from softermax import spec as spec_module
+from softermax.cache import cache_dir
 from softermax.explorer.server import Explorer
 from softermax.explorer.state import fragment
-from softermax.files import cache_dir, write_text
+from softermax.files import write_text
 from softermax.spec import PRESETS, SoftermaxSpec
 
 SCORES = [2, 1, 3, 0.5, -1.25, 4.75, 3.5, None, 1.5, 6.25, 5, 2.5, 33, -3, 0, 2.125, 7, 9.5, 1, 4]
@@ -244,7 +245,7 @@ def test_scores_can_be_typed(page: Page) -> None:
     page.set("scores", "2, 1; 3\n-0.5 x")
     page.shows(FIRST, [2, 1, 3, -0.5, None])
     page.set("scores", "2 one 3")
-    assert page.problem("scores") == "one is not a score: allowed are numbers, and x where masked"
+    assert page.problem("scores") == "one is not a score: must be numbers, and x where masked"
     page.set("scores", "")
     assert page.problem("scores") == "at least one score is needed"
     page.set("scores", "4 4")

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from softermax.cache import cache_dir
 from softermax.explorer.server import MAX_BODY, Explorer, is_loopback
-from softermax.files import cache_dir, write_text
+from softermax.files import write_text
 from softermax.silicon.flow import EnergyResult, Result
 
 
@@ -125,12 +126,12 @@ def test_an_impossible_spec_is_an_answer(explorer: Explorer) -> None:
         (b"[1, 2]", 400, "JSON object, got list"),
         (b"[" * 30000, 400, "not JSON"),
         (b'{"scores": [NaN]}', 400, "NaN is not a number"),
-        (b'{"scores": [1e999]}', 422, "allowed is -1e6 to 1e6"),
+        (b'{"scores": [1e999]}', 422, "must be -1e6 to 1e6"),
         (b'{"scores": [' + b"9" * 5000 + b"]}", 400, "not JSON"),
-        (b'{"scores": ["1"]}', 422, "allowed is a number"),
-        (json.dumps({"scores": [0] * 4097}).encode(), 422, "allowed is 1 to 4096"),
-        (b" " * (MAX_BODY + 1), 413, f"allowed is {MAX_BODY}"),
-        (b" " * (12 * MAX_BODY), 413, f"allowed is {MAX_BODY}"),
+        (b'{"scores": ["1"]}', 422, "must be a number"),
+        (json.dumps({"scores": [0] * 4097}).encode(), 422, "must be 1 to 4096"),
+        (b" " * (MAX_BODY + 1), 413, f"must be at most {MAX_BODY}"),
+        (b" " * (12 * MAX_BODY), 413, f"must be at most {MAX_BODY}"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -193,5 +194,5 @@ def test_port_in_use(explorer: Explorer) -> None:
 
 
 def test_port_out_of_range() -> None:
-    with pytest.raises(ValueError, match="port 70000: allowed is 0"):
+    with pytest.raises(ValueError, match="port 70000: must be 0"):
         Explorer(port=70000)

@@ -41,7 +41,7 @@ def test_the_plan_has_the_seeds_that_were_asked_for():
         "int8",
         "softermax",
     ] * 2
-    with pytest.raises(ValueError, match=r"unknown arm 'int4': allowed is fp32, int8, softermax"):
+    with pytest.raises(ValueError, match=r"unknown arm 'int4': must be one of fp32, int8, softermax"):
         planned(["rte"], arms=["int4"])
 
 

@@ -81,7 +81,7 @@ def test_offline_without_a_folder_says_what_to_do():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"task": "wnli"}, "unknown task 'wnli': allowed is squad, rte"),
+        ({"task": "wnli"}, "unknown task 'wnli': must be one of squad, rte"),
         ({"arm": "int4"}, "unknown arm 'int4'"),
         ({"preset": "papr"}, "unknown spec 'papr'"),
         ({"batch": 0}, "batch = 0"),

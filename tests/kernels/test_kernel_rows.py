@@ -101,7 +101,7 @@ def test_sums_that_saturate(name: str, path: str) -> None:
         ({"raw": np.zeros((2, 3))}, TypeError, "int8, got float64"),
         ({"raw": np.zeros((2, 3), dtype=np.uint8)}, TypeError, "int8, got uint8"),
         ({"raw": np.zeros((), dtype=np.int8)}, ValueError, "scalar"),
-        ({"raw": np.zeros((1,) * 10, dtype=np.int8)}, ValueError, "10 dimensions; allowed is up to 9"),
+        ({"raw": np.zeros((1,) * 10, dtype=np.int8)}, ValueError, "10 dimensions; must be at most 9"),
         (
             {"raw": np.zeros(3, dtype=np.int8), "causal": True},
             ValueError,
@@ -156,7 +156,7 @@ def test_what_the_core_does_not_cover_it_refuses(change: dict[str, str]) -> None
 def test_an_impossible_path_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOFTERMAX_ISA", "mmx")
     with pytest.raises(
-        ValueError, match="SOFTERMAX_ISA = 'mmx': allowed is scalar, avx2, avx512, neon or none"
+        ValueError, match="SOFTERMAX_ISA = 'mmx': must be one of scalar, avx2, avx512, neon or none"
     ):
         kernels.isa()
     impossible = next(name for name in kernels.ISAS if name not in kernels.usable())

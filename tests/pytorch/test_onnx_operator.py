@@ -69,7 +69,7 @@ def test_a_wide_spec_in_onnxruntime() -> None:
             SoftermaxSpec(unnormed="Q(1,31)", reciprocal="Q(1,30)"),
             "Q.1,31. times reciprocal Q.1,30. has 63 bits",
         ),
-        (SoftermaxSpec(max="Q(9,0)"), "max Q.9,0.*allowed are at most 8 integer bits"),
+        (SoftermaxSpec(max="Q(9,0)"), "max Q.9,0.*must have at most 8 integer bits"),
     ],
 )
 def test_what_floats_cannot_hold_is_refused(spec: SoftermaxSpec, says: str) -> None:

@@ -65,7 +65,7 @@ def test_list_names_every_stage_and_runs_none(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--stage", "laddr"], "unknown stage 'laddr': allowed is ladder"),
+        (["--stage", "laddr"], "unknown stage 'laddr': must be one of ladder"),
         (["--stage", "accuracy"], "'accuracy' is part of --full only"),
         (["--data-dir", "."], "--data-dir .: only --full uses it"),
         (["--full", "--pdk-root", "no/such"], "--pdk-root no/such: no such folder"),

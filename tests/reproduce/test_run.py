@@ -157,7 +157,7 @@ def test_stages_of_the_full_run_are_named_in_a_quick_one(tmp_path: Path) -> None
 
 
 def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="unknown stage 'laddr': allowed is ladder, drop-in, finetune"):
+    with pytest.raises(ValueError, match="unknown stage 'laddr': must be one of ladder, drop-in, finetune"):
         reproduce(STAGES, "quick", ["laddr"])
 
 

@@ -235,8 +235,8 @@ def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str)
     [
         (["--spec", "whole-row"], "slice_width = None: hardware takes a row slice by slice"),
         (["--width", "5000"], "slice_width = 5000: every lane of a slice is built"),
-        (["--rows", "0"], "rows = 0: allowed is an integer from 1"),
-        (["--depth", "0"], "depth = 0: allowed is an integer from 1"),
+        (["--rows", "0"], "rows = 0: must be an integer from 1"),
+        (["--depth", "0"], "depth = 0: must be an integer from 1"),
         (["--unit", "normalization", "--depth", "8"], "depth = 8: normalization takes lanes and rows"),
         (["--spec", "nonsense"], "unknown spec 'nonsense'"),
         (
@@ -244,14 +244,14 @@ def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str)
             "slice_width = None: hardware takes a row slice by slice",
         ),
         (["--unit", "deferred", "--width", "2000"], "slice_width = 2000: every lane of a slice is built"),
-        (["--unit", "deferred", "--columns", "0"], "columns = 0: allowed is an integer from 1 to 256"),
+        (["--unit", "deferred", "--columns", "0"], "columns = 0: must be an integer from 1 to 256"),
         (["--unit", "deferred", "--rows", "2"], "rows = 2: deferred takes accumulator_bits and columns"),
         (["--unit", "deferred", "--accumulator-bits", "16"], "times int8 values needs at least 20"),
-        (["--unit", "deferred", "--accumulator-bits", "64"], "accumulator_bits = 64: allowed is an integer"),
+        (["--unit", "deferred", "--accumulator-bits", "64"], "accumulator_bits = 64: must be an integer"),
         (["--unit", "deferred", "--a8", "weight=Q(0,20)"], "weight = Q(0,20)"),
         (
             ["--unit", "deferred", "--a8", "lanes=4"],
-            "--a8 lanes=4: allowed is FIELD=VALUE with a field of weight",
+            "--a8 lanes=4: must be FIELD=VALUE with a field of weight",
         ),
         (["--a8", "weight=Q(0,8)"], "unit = 'top': a DeferredSpec makes the unit deferred"),
         (["--columns", "8"], "columns = 8: top takes depth and rows"),
@@ -268,5 +268,5 @@ def test_refused_spec_leaves_no_file(
 def test_spec_creates_its_unit() -> None:
     unit = PRESETS["paper"].create("unnormed-softmax", rows=4)
     assert (unit.rows, unit.spec) == (4, PRESETS["paper"])
-    with pytest.raises(ValueError, match="unit = 'adder': allowed is top, unnormed-softmax"):
+    with pytest.raises(ValueError, match="unit = 'adder': must be one of top, unnormed-softmax"):
         PRESETS["paper"].create("adder")  # type: ignore[arg-type]

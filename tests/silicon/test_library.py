@@ -126,7 +126,7 @@ def test_missing_libraries_say_how_to_get_them(tmp_path: Path, monkeypatch: pyte
         pdk.load("asap7")
     with pytest.raises(FileNotFoundError, match="no ASAP7 file"):
         pdk.load("asap7", tmp_path)
-    with pytest.raises(ValueError, match="allowed is nangate45, asap7"):
+    with pytest.raises(ValueError, match="must be one of nangate45, asap7"):
         pdk.load("sky130")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(FileNotFoundError, match=r"softermax\[hardware\]"):

@@ -57,5 +57,5 @@ def test_sensitivity_changes_one_figure_at_a_time() -> None:
 def test_unknown_libraries_and_sizes_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="library 'sky130': memories are modelled for nangate45, asap7"):
         node_of("sky130")
-    with pytest.raises(ValueError, match="capacity 0: allowed is more than 0 bytes"):
+    with pytest.raises(ValueError, match="capacity 0: must be more than 0 bytes"):
         NODES["45nm"].access_pj(0)

@@ -154,5 +154,5 @@ def test_memory_sensitivity_names_every_change(measured: pe_measure.Measured) ->
 
 
 def test_what_waits_in_the_global_buffer_is_checked(measured: pe_measure.Measured) -> None:
-    with pytest.raises(ValueError, match="keeps = 'unnormed' with deferred output: allowed is scores"):
+    with pytest.raises(ValueError, match="keeps = 'unnormed' with deferred output: must be scores"):
         pe.softermax_cost(measured, "deferred", Workload(64), keeps="unnormed")

@@ -210,7 +210,7 @@ def test_a_stimulus_for_another_design_is_refused(nangate45: Library, shift: str
         Simulator(netlist).run(random_bits(4, 1, data=1))
     with pytest.raises(ValueError, match="expected"):
         Simulator(netlist).run(random_bits(4, 1, x=2))
-    with pytest.raises(ValueError, match="allowed is 1 to 64"):
+    with pytest.raises(ValueError, match="must be 1 to 64"):
         Simulator(netlist).run(random_bits(4, 65, x=1))
     with pytest.raises(ValueError, match="needs a Simulator made with timing"):
         Simulator(netlist).run(random_bits(4, 1, x=1), clock_ns=1.0)

@@ -200,10 +200,10 @@ def test_a_design_that_misses_its_clock_is_reported(
     ("arguments", "message"),
     [
         (["--clock", "0.01"], "no design can meet it"),
-        (["--clock", "-1"], "allowed is more than 0"),
+        (["--clock", "-1"], "must be more than 0"),
         (["--preset", "paper-64"], "preset 'paper-64'"),
-        (["--library", "sky130"], "allowed is nangate45, asap7"),
-        (["--workers", "0"], "allowed is 1 or more"),
+        (["--library", "sky130"], "must be one of nangate45, asap7"),
+        (["--workers", "0"], "must be 1 or more"),
         (["--pe", "--width", "8"], "16 and 32 wide"),
     ],
 )

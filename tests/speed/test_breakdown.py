@@ -26,9 +26,9 @@ def test_every_combination_is_measured_with_all_parts(capsys: pytest.CaptureFixt
 
 
 def test_bad_input_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="precision 'fp8': allowed is fp32, int8"):
+    with pytest.raises(ValueError, match="precision 'fp8': must be one of fp32, int8"):
         measure([8], ["fp8"])
-    with pytest.raises(ValueError, match=r"sequences \[0\] and repeats 1: allowed is 1 or more"):
+    with pytest.raises(ValueError, match=r"sequences \[0\] and repeats 1: must be 1 or more"):
         measure([0], repeats=1)
 
 
@@ -47,4 +47,4 @@ def test_the_processors_time_is_counted_on_request() -> None:
 
 def test_a_number_of_threads_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["breakdown", "--threads", "0"]) != 0
-    assert "--threads 0: allowed is 1 or more" in capsys.readouterr().err
+    assert "--threads 0: must be 1 or more" in capsys.readouterr().err

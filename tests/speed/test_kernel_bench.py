@@ -87,4 +87,4 @@ def test_info_says_which_path_and_why(
 
 def test_bad_options_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "kernels", "--threads", "0"]) == 2
-    assert "--threads 0: allowed is 1 or more" in capsys.readouterr().err
+    assert "--threads 0: must be 1 or more" in capsys.readouterr().err

@@ -40,7 +40,7 @@ def breakdown(args: argparse.Namespace) -> int:
 
     if args.threads is not None:
         if args.threads < 1:
-            raise ValueError(f"--threads {args.threads}: allowed is 1 or more")
+            raise ValueError(f"--threads {args.threads}: must be 1 or more")
         import torch
 
         torch.set_num_threads(args.threads)

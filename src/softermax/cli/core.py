@@ -63,7 +63,7 @@ def demo(args: argparse.Namespace) -> int:
             ) from None
         example = ladder.Example("given", "given scores", "x", [f"{v:g}" for v in scores], scores)
     if args.out.suffix not in (".png", ".svg", ".pdf"):
-        raise ValueError(f"--out {args.out}: allowed is a name that ends in .png, .svg or .pdf")
+        raise ValueError(f"--out {args.out}: must be a name that ends in .png, .svg or .pdf")
     steps = [
         {"step": s.name, "compared with": s.against, "max difference": s.max_error, "row sum": s.row_sum}
         for s in ladder.ladder(example.scores)
@@ -150,7 +150,7 @@ def verify(args: argparse.Namespace) -> int:
     from softermax.verify import verify as run
 
     if args.rows < 1:
-        raise ValueError(f"--rows {args.rows}: allowed is 1 or more")
+        raise ValueError(f"--rows {args.rows}: must be 1 or more")
     verdicts, missing = run(args.rows)
     rows = [dataclasses.asdict(verdict) for verdict in verdicts]
     if args.json:

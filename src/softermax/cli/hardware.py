@@ -55,7 +55,7 @@ def rtl(args: argparse.Namespace) -> int:
     from softermax.rtl.export import export
 
     if args.slices < 1:
-        raise ValueError(f"--slices {args.slices}: allowed is 1 or more")
+        raise ValueError(f"--slices {args.slices}: must be 1 or more")
     spec = get_spec(args.spec)
     if args.width is not None:
         spec = spec.replace(slice_width=args.width)
@@ -84,6 +84,6 @@ def _deferred_spec(scores: SoftermaxSpec, changes: list[str]) -> DeferredSpec:
     for change in changes:
         name, equals, value = change.partition("=")
         if name not in _A8_FIELDS or not equals:
-            raise ValueError(f"--a8 {change}: allowed is FIELD=VALUE with a field of {', '.join(_A8_FIELDS)}")
+            raise ValueError(f"--a8 {change}: must be FIELD=VALUE with a field of {', '.join(_A8_FIELDS)}")
         fields[name] = int(value) if name == "reciprocal_segments" and value.isdecimal() else value
     return DeferredSpec(scores=scores, **fields)

@@ -72,7 +72,7 @@ def info(args: argparse.Namespace) -> int:
 def bench(args: argparse.Namespace) -> int:
     for name in ("threads", "rounds"):
         if getattr(args, name) < 1:
-            raise ValueError(f"--{name} {getattr(args, name)}: allowed is 1 or more")
+            raise ValueError(f"--{name} {getattr(args, name)}: must be 1 or more")
     if args.isa:
         os.environ["SOFTERMAX_ISA"] = args.isa
         if args.isa in ("avx2", "avx512"):

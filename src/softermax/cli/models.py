@@ -255,7 +255,7 @@ def _begin(args: argparse.Namespace) -> None:
         logging.getLogger("accelerate").setLevel(logging.ERROR)
     if args.threads is not None:
         if args.threads < 1:
-            raise ValueError(f"--threads {args.threads}: allowed is 1 or more")
+            raise ValueError(f"--threads {args.threads}: must be 1 or more")
         torch.set_num_threads(args.threads)
 
 

@@ -224,4 +224,4 @@ def _score(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"--scores {text}: allowed are numbers, and x where masked") from None
+        raise ValueError(f"--scores {text}: must be numbers, and x where masked") from None

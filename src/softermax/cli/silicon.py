@@ -73,9 +73,9 @@ def silicon(args: argparse.Namespace) -> int:
     from softermax.silicon.units import BASELINES
 
     if args.clock is not None and args.clock <= 0:
-        raise ValueError(f"--clock {args.clock}: allowed is more than 0 (nanoseconds)")
+        raise ValueError(f"--clock {args.clock}: must be more than 0 (nanoseconds)")
     if args.workers is not None and args.workers < 1:
-        raise ValueError(f"--workers {args.workers}: allowed is 1 or more")
+        raise ValueError(f"--workers {args.workers}: must be 1 or more")
     baselines = args.baseline or list(BASELINES)
     if args.sensitivity:
         return _sensitivity(args, baselines)

@@ -55,16 +55,14 @@ def read_scores(request: Mapping[str, Any]) -> tuple[FloatArray, golden.BoolArra
     if not isinstance(scores, list):
         raise RequestError(f"scores must be a list of numbers, got {type(scores).__name__}", "scores")
     if not 1 <= len(scores) <= MAX_SCORES:
-        raise RequestError(f"{len(scores)} scores: allowed is 1 to {MAX_SCORES}", "scores")
+        raise RequestError(f"{len(scores)} scores: must be 1 to {MAX_SCORES}", "scores")
     for index, score in enumerate(scores):
         if score is None:
             continue
         if isinstance(score, bool) or not isinstance(score, (int, float)):
-            raise RequestError(
-                f"score {index} = {score!r}: allowed is a number, or null where masked", "scores"
-            )
+            raise RequestError(f"score {index} = {score!r}: must be a number, or null where masked", "scores")
         if not abs(score) <= MAX_SCORE:
-            raise RequestError(f"score {index} = {score!r}: allowed is -1e6 to 1e6", "scores")
+            raise RequestError(f"score {index} = {score!r}: must be -1e6 to 1e6", "scores")
     mask = np.array([score is not None for score in scores])
     return np.array([0.0 if score is None else score for score in scores], dtype=np.float64), mask
 

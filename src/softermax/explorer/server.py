@@ -51,11 +51,11 @@ class Explorer(ThreadingHTTPServer):
     def __init__(self, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False) -> None:
         if not allow_remote and not is_loopback(host):
             raise ValueError(
-                f"host {host!r} can be reached from other machines: allowed is 127.0.0.1, ::1 or localhost, "
+                f"host {host!r} can be reached from other machines: must be 127.0.0.1, ::1 or localhost, "
                 "or any address with --allow-remote"
             )
         if not 0 <= port <= 65535:
-            raise ValueError(f"port {port}: allowed is 0 (any free one) to 65535")
+            raise ValueError(f"port {port}: must be 0 (any free one) to 65535")
         self.host = host
         self.names = {"localhost", host.lower()} | ({socket.gethostname().lower()} if allow_remote else set())
         self.any_address = allow_remote
@@ -213,14 +213,15 @@ class _Handler(BaseHTTPRequestHandler):
         kind = self.headers.get_content_type()
         if kind != "application/json":
             raise _Refused(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type {kind}: allowed is application/json"
+                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type {kind}: must be application/json"
             )
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
             raise _Refused(HTTPStatus.LENGTH_REQUIRED, "a request needs a Content-Length")
         if len(length) > 10 or int(length) > MAX_BODY:
             raise _Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request of {length} bytes: allowed is {MAX_BODY}"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"a request of {length} bytes: must be at most {MAX_BODY}",
             )
         self.body_read = True
         body = self.rfile.read(int(length))

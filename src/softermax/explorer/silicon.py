@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from softermax.files import cache_dir
+from softermax.cache import cache_dir
 from softermax.spec import PRESETS, SoftermaxSpec
 
 _SOFTWARE = {"input_rounding": "half-even", "base": "paper"}

@@ -20,7 +20,7 @@ _one_at_a_time = threading.Lock()
 def verilog(spec: SoftermaxSpec, unit: Any) -> tuple[str, str]:
     """File name and Verilog-2005 of one unit, the spec on top as a comment. Needs the extra ``hardware``."""
     if unit not in UNITS:
-        raise RequestError(f"unit = {unit!r}: allowed is {', '.join(UNITS)}", "unit")
+        raise RequestError(f"unit = {unit!r}: must be one of {', '.join(UNITS)}", "unit")
     if spec.slice_width is not None and spec.slice_width > MAX_LANES:
         raise Impossible(
             f"slice_width = {spec.slice_width}: the explorer writes units of 1 to {MAX_LANES} lanes, "

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from softermax.files import cache_dir, write_text
+from softermax.cache import cache_dir
+from softermax.files import write_text
 from softermax.finetune.features import Features, references
 from softermax.finetune.tasks import Predictions, get_task
 from softermax.finetune.train import (

@@ -52,7 +52,7 @@ def load_rows(task: Task, split: Split, data_dir: str | os.PathLike[str] | None,
     else:
         rows = _from_hub(task, split)
     if limit is not None and limit < 1:
-        raise ValueError(f"{limit} {split} rows: allowed is 1 or more")
+        raise ValueError(f"{limit} {split} rows: must be 1 or more")
     if limit is None or limit >= len(rows):
         return rows
     chosen = sorted(random.Random(_SUBSET_SEED).sample(range(len(rows)), limit))

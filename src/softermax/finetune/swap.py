@@ -28,7 +28,7 @@ def evaluate_swaps(
     try:
         run = read_run(path / "run.json")
     except (OSError, json.JSONDecodeError, TypeError):
-        raise ValueError(f"{path}: no run.json; allowed is the folder `model` of a fine-tuning run") from None
+        raise ValueError(f"{path}: no run.json; it must be the folder `model` of a fine-tuning run") from None
     if run.arm == "softermax":
         raise ValueError(f"{path}: was trained with Softermax; without retraining means an int8 or fp32 arm")
     task = get_task(run.task)

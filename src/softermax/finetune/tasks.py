@@ -120,7 +120,7 @@ def get_task(name: str) -> Task:
     try:
         return TASKS[name.lower().replace("-", "")]
     except KeyError:
-        raise ValueError(f"unknown task {name!r}: allowed is {', '.join(TASKS)}") from None
+        raise ValueError(f"unknown task {name!r}: must be one of {', '.join(TASKS)}") from None
 
 
 def get_tasks(names: Sequence[str]) -> list[Task]:

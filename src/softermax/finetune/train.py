@@ -83,16 +83,16 @@ class Run:
     def __post_init__(self) -> None:
         get_task(self.task)
         if self.arm not in ARMS:
-            raise ValueError(f"unknown arm {self.arm!r}: allowed is {', '.join(ARMS)}")
+            raise ValueError(f"unknown arm {self.arm!r}: must be one of {', '.join(ARMS)}")
         if self.arm == "softermax":
             get_spec(self.preset)
         for name in ("epochs", "learning_rate", "batch"):
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}: allowed is above 0")
+                raise ValueError(f"{name} = {getattr(self, name)}: must be above 0")
         if self.max_length is not None and self.max_length < 8:
-            raise ValueError(f"max_length = {self.max_length}: allowed is 8 or more")
+            raise ValueError(f"max_length = {self.max_length}: must be 8 or more")
         if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup = {self.warmup}: allowed is 0 to below 1")
+            raise ValueError(f"warmup = {self.warmup}: must be 0 to below 1")
 
     @property
     def cell(self) -> str:

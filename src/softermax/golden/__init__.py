@@ -6,24 +6,32 @@ every intermediate word on request.
 
 from softermax.golden.rows import (
     BoolArray,
+    DeferredOutput,
+    DeferredTrace,
     Output,
     Trace,
+    deferred,
     int_max,
     normalize,
     power_of_two,
     quantize,
     reciprocal,
     softermax,
+    weights,
 )
 
 __all__ = [
     "BoolArray",
+    "DeferredOutput",
+    "DeferredTrace",
     "Output",
     "Trace",
+    "deferred",
     "int_max",
     "normalize",
     "power_of_two",
     "quantize",
     "reciprocal",
     "softermax",
+    "weights",
 ]

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from softermax import golden
-from softermax.fixedpoint import IntArray, saturate, shift_right
-from softermax.golden import BoolArray
+from softermax.fixedpoint import IntArray, round_to_integer, saturate, shift_right
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 
@@ -34,12 +33,7 @@ class AttentionOutput:
 def requantize(scores: IntArray, scale: float, spec: SoftermaxSpec) -> IntArray:
     """Integer scores to input words: A1 with one factor, rounded once to single precision."""
     factor = np.float32(scale * spec.input_scale)
-    scaled = scores.astype(np.float32) * factor
-    if spec.input_rounding == "half-even":
-        rounded = np.rint(scaled)
-    else:
-        rounded = np.floor(scaled + np.float32(0.5 if spec.input_rounding == "half-up" else 0.0))
-    return saturate(rounded, spec.input).astype(np.int64)
+    return saturate(round_to_integer(scores.astype(np.float32) * factor, spec.input_rounding), spec.input)
 
 
 def attention(
@@ -59,31 +53,32 @@ def attention(
     ``causal``, where it is not past the query, the last query standing at the last key.
     """
     queries, keys, values = (_operand(name, x) for name, x in (("q", q), ("k", k), ("v", v)))
-    batch, heads, rows, size = queries.shape
+    batch, heads, count, size = queries.shape
     kv_heads, columns = keys.shape[1:3]
     if keys.shape != values.shape or keys.shape[0] != batch or keys.shape[3] != size or heads % kv_heads:
         raise ValueError(
             f"q {queries.shape}, k {keys.shape} and v {values.shape} do not fit: batch and size are the same, "
             "heads a multiple of the kv heads"
         )
-    keep = np.ones((rows, columns), dtype=np.bool_)
+    keep = np.ones((count, columns), dtype=np.bool_)
     if causal:
-        keep = np.tri(rows, columns, columns - rows, dtype=np.bool_)
+        keep = np.tri(count, columns, columns - count, dtype=np.bool_)
     if mask is not None:
         keep = keep & np.asarray(mask, dtype=np.bool_)
-    keep = np.broadcast_to(keep, (batch, heads, rows, columns))
+    keep = np.broadcast_to(keep, (batch, heads, count, columns))
     keys, values = (np.repeat(x, heads // kv_heads, axis=1) for x in (keys, values))
     # Products and sums of 8-bit integers are exact in double precision, and have a fast product.
     scores = np.matmul(queries, keys.transpose(0, 1, 3, 2)).astype(np.int64)
     if isinstance(spec, DeferredSpec):
-        raw = requantize(scores, scale, spec.scores)
-        accumulators, leading_one, recip = deferred(raw, values, keep, spec)
+        out = golden.deferred(requantize(scores, scale, spec.scores), spec, keep, trace=True)
+        assert out.trace is not None
+        accumulators, leading_one, recip = accumulate(out.trace, values), out.leading_one, out.reciprocal
         shift = spec.reciprocal.fraction + leading_one
     else:
-        out = golden.softermax(requantize(scores, scale, spec), spec, keep)
-        accumulators = np.matmul(out.words.astype(np.float64), values).astype(np.int64)
-        leading_one, recip = out.exponent, np.ones_like(out.exponent)
-        shift = spec.output.fraction + out.exponent
+        rows = golden.softermax(requantize(scores, scale, spec), spec, keep)
+        accumulators = np.matmul(rows.words.astype(np.float64), values).astype(np.int64)
+        leading_one, recip = rows.exponent, np.ones_like(rows.exponent)
+        shift = spec.output.fraction + rows.exponent
     factor = value_scale * np.exp2(-shift.astype(np.float64))
     value = ((accumulators * recip[..., None]).astype(np.float64) * factor[..., None]).astype(np.float32)
     return AttentionOutput(accumulators, leading_one, recip, value)
@@ -98,32 +93,16 @@ def _operand(name: str, x: ArrayLike) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def deferred(
-    raw: IntArray, values: NDArray[np.float64], keep: BoolArray, spec: DeferredSpec
-) -> tuple[IntArray, IntArray, IntArray]:
-    """A8, slice after slice: accumulators, position of PowSum's leading one, reciprocal. ``values`` are integers."""
-    scores = spec.scores
-    columns = raw.shape[-1]
-    width = scores.slice_width or max(columns, 1)
-    m = np.full(raw.shape[:-1], scores.max_low, dtype=np.int64)
-    d = np.zeros_like(m)
-    a = np.zeros((*m.shape, values.shape[-1]), dtype=np.int64)
-    for start in range(0, columns, width):
-        lanes = slice(start, start + width)
-        x, live = raw[..., lanes], keep[..., lanes]
-        local_max = np.where(live, golden.int_max(x, scores), scores.max_low).max(axis=-1)
-        grown = np.maximum(local_max, m) - m
-        m = m + grown
-        u = np.where(live, golden.power_of_two(x, m[..., None], scores), 0)
-        w = saturate(shift_right(u, scores.unnormed.fraction - spec.weight.fraction, "half-up"), spec.weight)
-        d = np.minimum((d >> grown) + w.sum(axis=-1), spec.powsum.high)
+def accumulate(weights: golden.DeferredTrace, values: NDArray[np.float64]) -> IntArray:
+    """A8's accumulators of P·V, slice after slice, shifted half up as the max grows. ``values`` are integers."""
+    slices, width = weights.weight.shape[-2:]
+    columns = values.shape[-2]
+    a = np.zeros((*weights.renorm_shift.shape[:-1], values.shape[-1]), dtype=np.int64)
+    for s in range(slices):
+        grown = weights.renorm_shift[..., s, None]
         # Past 62 bits nothing of an accumulator is left.
-        renormed = np.where(
-            grown[..., None] > 62, 0, shift_right(a, np.minimum(grown, 62)[..., None], "half-up")
-        )
-        a = renormed + np.matmul(w.astype(np.float64), values[..., lanes, :]).astype(np.int64)
-    row = scores.replace(
-        powsum=spec.powsum, reciprocal=spec.reciprocal, reciprocal_segments=spec.reciprocal_segments
-    )
-    leading_one, recip = golden.reciprocal(d, row)
-    return a, leading_one, recip
+        renormed = np.where(grown > 62, 0, shift_right(a, np.minimum(grown, 62), "half-up"))
+        lanes = slice(s * width, min((s + 1) * width, columns))
+        w = weights.weight[..., s, : lanes.stop - lanes.start].astype(np.float64)
+        a = renormed + np.matmul(w, values[..., lanes, :]).astype(np.int64)
+    return a

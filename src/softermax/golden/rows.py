@@ -1,12 +1,13 @@
 """The integer model in NumPy: the judge of every other body.
 
-It computes the words of ``docs/arithmetic.md`` for any `SoftermaxSpec`, in 64-bit integers, in the
-order in which the hardware sees them: slice after slice, then the normalisation of the row.
+It computes the words of ``docs/arithmetic.md`` for any `SoftermaxSpec` and any `DeferredSpec`, in 64-bit
+integers, in the order in which the hardware sees them: slice after slice, then the normalisation of the row.
 Everything else (PyTorch, kernels, RTL, netlists) is compared with it word by word.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from softermax.fixedpoint import IntArray, saturate, shift_right
-from softermax.spec import SoftermaxSpec
+from softermax.fixedpoint import IntArray, round_to_integer, saturate, shift_right
+from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
 from softermax.tables import pow2_table, reciprocal_table
 
 BoolArray = NDArray[np.bool_]
@@ -62,6 +63,41 @@ class Output:
         return np.asarray(self.words * scale[..., None])
 
 
+@dataclass(frozen=True)
+class DeferredTrace:
+    """Every intermediate word of a row with deferred normalisation (A8), as in `Trace`."""
+
+    local_max: IntArray  # (..., slices)
+    running_max: IntArray  # (..., slices)
+    unnormed: IntArray  # (..., slices, lanes)
+    weight: IntArray  # (..., slices, lanes)
+    renorm_shift: IntArray  # (..., slices), running_max less the one before
+    powsum: IntArray  # (..., slices), the running sum of weights
+
+
+@dataclass(frozen=True)
+class DeferredOutput:
+    """Weights of rows (A8), and what each row is multiplied by in the end."""
+
+    words: IntArray
+    """(..., columns): the weights that enter P·V, raw, relative to the max of their slice."""
+    shift: IntArray
+    """(..., columns): by how much the max grew after an element's slice."""
+    leading_one: IntArray
+    """(...), the position of PowSum's leading one."""
+    reciprocal: IntArray
+    """(...), raw."""
+    spec: DeferredSpec
+    trace: DeferredTrace | None = None
+
+    @property
+    def value(self) -> NDArray[np.float64]:
+        """What P·V effectively multiplies values by: weight, renormalisation and reciprocal in one."""
+        # The weight's fraction is PowSum's, so the fractions cancel.
+        exponent = self.shift + (self.leading_one + self.spec.reciprocal.fraction)[..., None]
+        return np.asarray(self.words * self.reciprocal[..., None] * np.exp2(-exponent.astype(np.float64)))
+
+
 def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -> IntArray:
     """Float scores to raw input words (A1, with A9's factor): scaled, rounded, saturated.
 
@@ -86,15 +122,7 @@ def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -
     # Clipping first loses nothing and keeps the product of huge scores finite.
     limit = 2.0 ** (spec.input.integer + 1)
     scaled = np.clip(values, -limit, limit) * values.dtype.type(spec.input_scale)
-    if spec.input_rounding == "half-even":
-        rounded = np.rint(scaled)
-    elif spec.input_rounding == "half-up":
-        whole = np.floor(scaled)  # adding one half could round up a hair less than it
-        rounded = whole + (scaled - whole >= 0.5)
-    else:
-        rounded = np.floor(scaled)
-    # Integers first: single precision has no 2^31 - 1 to saturate to.
-    return saturate(rounded.astype(np.int64), spec.input)
+    return saturate(round_to_integer(scaled, spec.input_rounding), spec.input)
 
 
 def softermax(
@@ -104,41 +132,24 @@ def softermax(
 
     ``mask`` is boolean, True where an element takes part, and broadcasts against ``raw``.
     """
-    x = np.asarray(raw)
-    if x.dtype.kind not in "iu":
-        raise TypeError(f"raw words must be integers, got dtype {x.dtype}; golden.quantize makes them")
-    if x.ndim == 0:
-        raise ValueError("raw words need at least one dimension, got a scalar")
-    keep = _as_mask(mask, x.shape) if mask is not None else np.ones(x.shape, dtype=np.bool_)
-    x = np.where(keep, x, 0)
-    if x.size and (x.min() < spec.input.low or x.max() > spec.input.high):
-        outside = int(x.min()) if x.min() < spec.input.low else int(x.max())
-        raise ValueError(
-            f"raw word {outside} does not fit the input word {spec.input}: "
-            f"allowed is {spec.input.low} to {spec.input.high}"
-        )
-    lead, columns = x.shape[:-1], x.shape[-1]
-    x = x.astype(np.int64, copy=False).reshape(math.prod(lead), columns)
-    keep = keep.reshape(x.shape)
-    rows = max(1, _BLOCK // max(columns, 1))
-    blocks = [
-        _block(x[start : start + rows], keep[start : start + rows], spec)
-        for start in range(0, max(len(x), 1), rows)
-    ]
+    x, keep, lead = _rows(raw, spec, mask)
+    words, exponent, found = _in_blocks(_block, x, keep, spec, lead)
+    return Output(words, exponent, spec, found if trace else None)
 
-    def joined(parts: list[Any]) -> IntArray:
-        whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
-        return np.asarray(whole.reshape(lead + whole.shape[1:]))
 
-    names = list(Trace.__dataclass_fields__) if trace else []
-    return Output(
-        joined([words for words, _, _ in blocks]),
-        joined([exponent for _, exponent, _ in blocks]),
-        spec,
-        Trace(**{name: joined([getattr(t, name) for _, _, t in blocks]) for name in names})
-        if trace
-        else None,
-    )
+def deferred(
+    raw: ArrayLike, spec: DeferredSpec, mask: ArrayLike | None = None, trace: bool = False
+) -> DeferredOutput:
+    """Deferred normalisation (A8) of raw input words along the last axis: weights, sum and reciprocal."""
+    x, keep, lead = _rows(raw, spec.scores, mask)
+    words, shift, leading_one, recip, found = _in_blocks(_deferred_block, x, keep, spec, lead)
+    return DeferredOutput(words, shift, leading_one, recip, spec, found if trace else None)
+
+
+def weights(unnormed: ArrayLike, spec: DeferredSpec) -> IntArray:
+    """Unnormed words to the weights that enter P·V (A8): half up to their fraction, saturated."""
+    drop = spec.scores.unnormed.fraction - spec.weight.fraction
+    return saturate(shift_right(unnormed, drop, "half-up"), spec.weight)
 
 
 def int_max(x: ArrayLike, spec: SoftermaxSpec) -> IntArray:
@@ -157,7 +168,7 @@ def power_of_two(x: ArrayLike, running_max: ArrayLike, spec: SoftermaxSpec) -> I
     return shift_right(lpw, k, spec.unnormed_rounding)
 
 
-def reciprocal(powsum: ArrayLike, spec: SoftermaxSpec) -> tuple[IntArray, IntArray]:
+def reciprocal(powsum: ArrayLike, spec: AnySpec) -> tuple[IntArray, IntArray]:
     """Leading one's position and reciprocal of the mantissa (A5). A sum of 0 counts as 1 unit."""
     d = np.maximum(np.asarray(powsum, dtype=np.int64), 1)
     # frexp is exact: PowSum has at most 32 bits.
@@ -188,7 +199,47 @@ def _as_mask(mask: ArrayLike, shape: tuple[int, ...]) -> BoolArray:
         raise ValueError(f"mask of shape {keep.shape} does not broadcast to the scores' {shape}") from None
 
 
-def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray, IntArray, Trace]:
+def _rows(
+    raw: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None
+) -> tuple[IntArray, BoolArray, tuple[int, ...]]:
+    """Checked words and mask, (rows, columns) each, and the input's leading axes."""
+    x = np.asarray(raw)
+    if x.dtype.kind not in "iu":
+        raise TypeError(f"raw words must be integers, got dtype {x.dtype}; golden.quantize makes them")
+    if x.ndim == 0:
+        raise ValueError("raw words need at least one dimension, got a scalar")
+    keep = _as_mask(mask, x.shape) if mask is not None else np.ones(x.shape, dtype=np.bool_)
+    x = np.where(keep, x, 0)
+    if x.size and (x.min() < spec.input.low or x.max() > spec.input.high):
+        outside = int(x.min()) if x.min() < spec.input.low else int(x.max())
+        raise ValueError(
+            f"raw word {outside} does not fit the input word {spec.input}: "
+            f"must be {spec.input.low} to {spec.input.high}"
+        )
+    lead, columns = x.shape[:-1], x.shape[-1]
+    x = x.astype(np.int64, copy=False).reshape(math.prod(lead), columns)
+    return x, keep.reshape(x.shape), lead
+
+
+def _in_blocks(block: Any, x: IntArray, keep: BoolArray, spec: Any, lead: tuple[int, ...]) -> Any:
+    """What ``block`` answers for a few rows at a time, joined: arrays, and at the end a trace of arrays."""
+    rows = max(1, _BLOCK // max(x.shape[-1], 1))
+    starts = range(0, max(len(x), 1), rows)
+    answers = [block(x[start : start + rows], keep[start : start + rows], spec) for start in starts]
+
+    def joined(parts: list[Any]) -> Any:
+        if dataclasses.is_dataclass(parts[0]):
+            names = [f.name for f in dataclasses.fields(parts[0])]
+            kind: Any = type(parts[0])
+            return kind(*(joined([getattr(part, name) for part in parts]) for name in names))
+        whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return np.asarray(whole.reshape(lead + whole.shape[1:]))
+
+    return [joined(list(parts)) for parts in zip(*answers, strict=True)]
+
+
+def _sliced(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray, BoolArray]:
+    """(rows, columns) as (rows, slices, lanes); what fills the last slice is masked."""
     rows, columns = x.shape
     slices = spec.slices(columns)
     width = spec.slice_width or columns
@@ -196,26 +247,51 @@ def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray,
     if padding:
         x = np.pad(x, ((0, 0), (0, padding)))
         keep = np.pad(keep, ((0, 0), (0, padding)))
-    x, keep = x.reshape(rows, slices, width), keep.reshape(rows, slices, width)
+    return x.reshape(rows, slices, width), keep.reshape(rows, slices, width)
 
-    # IntMax: masked lanes hold the neutral element.
+
+def _flat(lanes: IntArray, columns: int) -> IntArray:
+    """(rows, slices, lanes) as (rows, columns), without what filled the last slice."""
+    rows, slices, width = lanes.shape
+    return lanes.reshape(rows, slices * width)[:, :columns]
+
+
+def _unnormed(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray, IntArray, IntArray]:
+    """IntMax and Power of Two of sliced rows: local max, running max, unnormed words."""
+    # Masked lanes hold the neutral element.
     local_max = np.where(keep, int_max(x, spec), spec.max_low).max(axis=2, initial=spec.max_low)
     running_max = np.maximum.accumulate(local_max, axis=1)
-    unnormed = np.where(keep, power_of_two(x, running_max[:, :, None], spec), 0)
+    return local_max, running_max, np.where(keep, power_of_two(x, running_max[:, :, None], spec), 0)
 
-    # Reduction: a row starts from the neutral max and an empty sum.
+
+def _reduced(sums: IntArray, renorm_shift: IntArray, high: int) -> IntArray:
+    """Reduction: the running sum after each slice. A row starts from an empty sum."""
+    powsum = np.zeros_like(sums)
+    d = np.zeros(len(sums), dtype=np.int64)
+    for s in range(sums.shape[1]):
+        d = np.minimum((d >> np.minimum(renorm_shift[:, s], 63)) + sums[:, s], high)
+        powsum[:, s] = d
+    return powsum
+
+
+def _last(values: IntArray, start: int) -> IntArray:
+    """A row's value after its last slice; ``start`` for a row without any."""
+    return values[:, -1] if values.shape[1] else np.full(len(values), start, dtype=np.int64)
+
+
+def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray, IntArray, Trace]:
+    rows, columns = x.shape
+    x, keep = _sliced(x, keep, spec)
+    local_max, running_max, unnormed = _unnormed(x, keep, spec)
+
+    # A row starts from the neutral max.
     slice_sum = unnormed.sum(axis=2)
     slice_powsum = shift_right(slice_sum, spec.unnormed.fraction - spec.powsum.fraction, spec.powsum_rounding)
     renorm_shift = np.diff(running_max, axis=1, prepend=spec.max_low)
-    powsum = np.zeros((rows, slices), dtype=np.int64)
-    d = np.zeros(rows, dtype=np.int64)
-    for s in range(slices):
-        renormed = d >> np.minimum(renorm_shift[:, s], 63)
-        d = np.minimum(renormed + slice_powsum[:, s], spec.powsum.high)
-        powsum[:, s] = d
+    powsum = _reduced(slice_powsum, renorm_shift, spec.powsum.high)
 
     # Normalization.
-    leading_one, recip = reciprocal(d, spec)
+    leading_one, recip = reciprocal(_last(powsum, 0), spec)
     numerator_shift = running_max[:, -1:] - running_max
     numerator = unnormed >> np.minimum(numerator_shift, 63)[:, :, None]
     y = normalize(numerator, leading_one[:, None, None], recip[:, None, None], spec)
@@ -228,4 +304,25 @@ def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray,
         local_max, running_max, unnormed, slice_sum, slice_powsum, renorm_shift, powsum,
         leading_one, recip, numerator_shift, numerator,
     )  # fmt: skip
-    return y.reshape(rows, slices * width)[:, :columns], exponent, trace
+    return _flat(y, columns), exponent, trace
+
+
+def _deferred_block(
+    x: IntArray, keep: BoolArray, spec: DeferredSpec
+) -> tuple[IntArray, IntArray, IntArray, IntArray, DeferredTrace]:
+    columns = x.shape[1]
+    x, keep = _sliced(x, keep, spec.scores)
+    local_max, running_max, unnormed = _unnormed(x, keep, spec.scores)
+    weight = weights(unnormed, spec)
+    renorm_shift = np.diff(running_max, axis=1, prepend=spec.scores.max_low)
+    powsum = _reduced(weight.sum(axis=2), renorm_shift, spec.powsum.high)
+    leading_one, recip = reciprocal(_last(powsum, 0), spec)
+    shift = np.broadcast_to((running_max[:, -1:] - running_max)[:, :, None], weight.shape)
+    trace = DeferredTrace(local_max, running_max, unnormed, weight, renorm_shift, powsum)
+    return (
+        _flat(weight, columns),
+        _flat(shift, columns),
+        leading_one,
+        recip,
+        trace,
+    )

@@ -35,7 +35,7 @@ def isa() -> str | None:
     if wanted == "none":
         return None
     if wanted and wanted not in ISAS:
-        raise ValueError(f"{VARIABLE} = {wanted!r}: allowed is {', '.join(ISAS)} or none")
+        raise ValueError(f"{VARIABLE} = {wanted!r}: must be one of {', '.join(ISAS)} or none")
     if native is None:
         if wanted:
             raise ValueError(f"{VARIABLE} = {wanted!r}, but the native core is missing: {_missing}")

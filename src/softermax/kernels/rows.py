@@ -70,7 +70,7 @@ class Prepared:
         if x.ndim == 0:
             raise ValueError("raw words need at least one dimension, got a scalar")
         if x.ndim - 1 > MAX_DIMS:
-            raise ValueError(f"raw words have {x.ndim} dimensions; allowed is up to {MAX_DIMS + 1}")
+            raise ValueError(f"raw words have {x.ndim} dimensions; must be at most {MAX_DIMS + 1}")
         if causal and x.ndim < 2:
             raise ValueError(f"causal needs rows and columns, got shape {x.shape}")
         lead, columns = x.shape[:-1], x.shape[-1]

@@ -159,7 +159,7 @@ def enable(
     """
     chosen = get_spec(spec) if isinstance(spec, str) else spec
     if not isinstance(chosen, SoftermaxSpec):
-        raise TypeError(f"spec = {spec!r}: allowed is a SoftermaxSpec or the name of one")
+        raise TypeError(f"spec = {spec!r}: must be a SoftermaxSpec or the name of one")
     settings = {"spec": chosen.to_dict(), "deferred": deferred}
     for config in _configs(model):
         config.softermax = settings

@@ -58,7 +58,7 @@ def export_model(model: PreTrainedModel, path: str | os.PathLike[str]) -> Export
     names = [name for name in INPUTS if name in inspect.signature(model.forward).parameters]
     if "input_ids" not in names or "attention_mask" not in names:
         raise ValueError(
-            f"{type(model).__name__}: takes no input_ids and attention_mask; allowed are models that do"
+            f"{type(model).__name__}: takes no input_ids and attention_mask; must be a model that does"
         )
     if (getattr(model.config, "softermax", None) or {}).get("deferred"):
         raise ValueError("deferred normalisation (A8) has no ONNX form; enable Softermax with deferred=False")
@@ -75,7 +75,7 @@ def export_model(model: PreTrainedModel, path: str | os.PathLike[str]) -> Export
             if not exact <= TOLERANCE:
                 raise ValueError(
                     f"{type(model).__name__} does not survive tracing: onnxruntime's outputs differ by "
-                    f"{exact:.2g} of the largest one, allowed is {TOLERANCE}"
+                    f"{exact:.2g} of the largest one, must be at most {TOLERANCE}"
                 )
             optimised = _difference(model, names, partial, optimised=True)
             size = partial.stat().st_size / 1e6

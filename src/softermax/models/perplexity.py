@@ -53,7 +53,7 @@ def measure(
         parse(variant)
     for context in contexts:
         if context < 2 or tokens % context:
-            raise ValueError(f"context {context}: allowed is 2 or more and a divisor of the {tokens} tokens")
+            raise ValueError(f"context {context}: must be 2 or more and a divisor of the {tokens} tokens")
     known = _known(out)
     key = {"model": model, "text": text_name, "tokens": tokens}
     todo = [(c, v) for c in contexts for v in chosen if not _find(known, key | {"context": c, "variant": v})]

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
-from softermax.files import cache_dir, replacing
+from softermax.cache import cache_dir
+from softermax.files import replacing
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def plain_text(characters: int) -> str:
 
 
 def allowed_models() -> str:
-    return f"allowed is {', '.join(PACKAGED)}, a folder with a model, or a name on the Hugging Face hub"
+    return f"must be one of {', '.join(PACKAGED)}, a folder with a model, or a name on the Hugging Face hub"
 
 
 def _package_file(package: str, ending: str) -> Path:

@@ -59,7 +59,7 @@ def quantize(
     operands and probabilities have 8 bits.
     """
     if not 0 < percentile <= 100:
-        raise ValueError(f"percentile = {percentile}: allowed is above 0 and at most 100")
+        raise ValueError(f"percentile = {percentile}: must be above 0 and at most 100")
     if is_quantized(model):
         raise ValueError(f"{type(model).__name__} is already quantised")
     _convert(model, percentile)

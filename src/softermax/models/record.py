@@ -51,7 +51,7 @@ def record(
 ) -> dict[str, NDArray[np.generic]]:
     """Run the model and write the file; also returns what it wrote."""
     if rows < 1:
-        raise ValueError(f"rows = {rows}: allowed is 1 or more")
+        raise ValueError(f"rows = {rows}: must be 1 or more")
     words = get_spec(spec)
     where = find_model(model)
     tokenizer = AutoTokenizer.from_pretrained(where.path)

@@ -52,7 +52,7 @@ def attention_statistics(
 ) -> list[LayerStatistics]:
     """Statistics of each layer on ``sequences`` pieces of ``length`` tokens of a text."""
     if length < 2 or sequences < 1:
-        raise ValueError(f"length = {length}, sequences = {sequences}: allowed is 2 or more, 1 or more")
+        raise ValueError(f"length = {length}, sequences = {sequences}: must be 2 or more, 1 or more")
     chosen = get_spec(spec) if isinstance(spec, str) else spec
     tokenizer, network = load_exact(model)
     longest = getattr(network.config, "max_position_embeddings", length)
@@ -182,6 +182,6 @@ def plot(path: str | os.PathLike[str], rows: Sequence[LayerStatistics], title: s
     figure.suptitle(title)
     kind = Path(path).suffix.lstrip(".") or "svg"
     if kind not in ("svg", "png", "pdf"):
-        raise ValueError(f"--plot {os.fspath(path)}: allowed is a name that ends in .svg, .png or .pdf")
+        raise ValueError(f"--plot {os.fspath(path)}: must be a name that ends in .svg, .png or .pdf")
     with replacing(path) as partial:
         figure.savefig(partial, format=kind)

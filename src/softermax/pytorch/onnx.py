@@ -43,11 +43,11 @@ def check_exportable(spec: SoftermaxSpec) -> None:
     if product > _WIDEST_PRODUCT:
         raise ValueError(
             f"unnormed {spec.unnormed} times reciprocal {spec.reciprocal} has {product} bits: "
-            f"in ONNX allowed are {_WIDEST_PRODUCT}, which a float64 holds"
+            f"in ONNX it must be at most {_WIDEST_PRODUCT}, which a float64 holds"
         )
     if not words.plan(spec).closed_form:
         raise ValueError(
-            f"max {spec.max} and powsum {spec.powsum}: in ONNX allowed are at most 8 integer bits of max "
+            f"max {spec.max} and powsum {spec.powsum}: in ONNX they must have at most 8 integer bits of max "
             "and 30 bits of powsum"
         )
 

@@ -9,7 +9,8 @@ from softermax.paper import figures as paper
 from softermax.report import silicon, software
 from softermax.report.document import Report
 from softermax.report.sources import Sources
-from softermax.reproduce.stage import Outcome, machine, today, versions
+from softermax.reproduce.stage import Outcome
+from softermax.results import machine, today, versions
 
 _SECTIONS = (
     software.runtime,

@@ -47,7 +47,7 @@ def ratio(name: str, paper: float, ours: float | None, note: str = "") -> Compar
     if ours is None:
         return Comparison(name, paper, None, "not measured", "ratio", note)
     if not math.isfinite(ours) or ours <= 0:
-        raise ValueError(f"{name}: {ours} is no ratio; allowed is a number above 0")
+        raise ValueError(f"{name}: {ours} is no ratio; must be a number above 0")
     # A little slack, so that 0.99 against 0.90 is judged as decimals, not as binary fractions.
     off = round(ours / paper - 1, 9)
     word: Word = "reproduced" if abs(off) <= TOLERANCE else "better" if off < 0 else "not reached"

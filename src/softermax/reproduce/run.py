@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from softermax.files import cache_dir
-from softermax.reproduce.stage import Mode, Outcome, Settings, Stage, Status, today
+from softermax.cache import cache_dir
+from softermax.reproduce.stage import Mode, Outcome, Settings, Stage, Status
 from softermax.reproduce.worker import MISSING
+from softermax.results import today
 
 _GRACE = 10.0
 """Seconds that an interrupted stage has to tidy up."""
@@ -35,7 +36,7 @@ def choose(stages: Sequence[Stage], names: Sequence[str], mode: Mode) -> list[St
     known = {stage.name: stage for stage in stages}
     for name in names:
         if name not in known:
-            raise ValueError(f"unknown stage {name!r}: allowed is {', '.join(known)}")
+            raise ValueError(f"unknown stage {name!r}: must be one of {', '.join(known)}")
         if mode == "quick" and known[name].quick is None:
             raise ValueError(f"stage {name!r} is part of --full only: give --full --stage {name}")
     return [

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal
 
 import softermax
-from softermax.files import cache_dir, write_text
+from softermax.cache import cache_dir
+from softermax.files import write_text
+from softermax.results import machine, versions
 
 Mode = Literal["quick", "full"]
 Settings = dict[str, Any]
@@ -109,10 +107,6 @@ class Outcome:
         return found if found.is_done and isinstance(found.result, dict) else None
 
 
-def today() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
 @lru_cache(maxsize=32)
 def content(parts: tuple[str, ...]) -> str:
     """A fingerprint of the package's sources: the modules at its top, and these sub-packages."""
@@ -127,29 +121,3 @@ def content(parts: tuple[str, ...]) -> str:
     for path in sorted(files):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
-    """Installed versions, None for what is not there."""
-    found: dict[str, str | None] = {}
-    for name in packages:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
-def machine() -> dict[str, Any]:
-    """The class of this machine: nothing that tells which one it is."""
-    from softermax import kernels
-
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {
-        "system": platform.system(),
-        "architecture": platform.machine(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(memory),
-        "kernels": kernels.isa() or "none",
-        "python": platform.python_version(),
-    }

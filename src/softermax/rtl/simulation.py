@@ -24,8 +24,9 @@ from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from numpy.typing import NDArray
 
+from softermax.cache import cache_dir
 from softermax.extras import need
-from softermax.files import cache_dir, replacing
+from softermax.files import replacing
 from softermax.fixedpoint import IntArray
 from softermax.rtl.convert import to_verilog
 from softermax.rtl.packing import Words, pack, unpack, words_of

@@ -29,7 +29,7 @@ def create(spec: SoftermaxSpec | DeferredSpec, unit: UnitName = "top", **paramet
     ``deferred`` (the attention tail of A8) takes ``columns`` of V, 64 unless given, and ``accumulator_bits``.
     """
     if unit not in UNITS:
-        raise ValueError(f"unit = {unit!r}: allowed is {', '.join(UNITS)}")
+        raise ValueError(f"unit = {unit!r}: must be one of {', '.join(UNITS)}")
     deferred = spec if isinstance(spec, DeferredSpec) else None
     scores = spec.scores if isinstance(spec, DeferredSpec) else spec
     if deferred is not None and unit != "deferred":

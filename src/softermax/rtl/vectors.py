@@ -180,8 +180,8 @@ def deferred_fields(trace: Trace, values: IntArray) -> dict[str, Fields]:
 
 def deferred_outputs(spec: DeferredSpec, raw: IntArray, mask: BoolArray, values: IntArray) -> Fields:
     """What must come out of it: a row is a batch of its own here, for it has values of its own."""
-    a, leading_one, reciprocal = (
-        part[:, 0]
-        for part in golden_attention.deferred(raw[:, None], values.astype(np.float64), mask[:, None], spec)
-    )
+    out = golden.deferred(raw[:, None], spec, mask[:, None], trace=True)
+    assert out.trace is not None
+    a = golden_attention.accumulate(out.trace, values.astype(np.float64))[:, 0]
+    leading_one, reciprocal = out.leading_one[:, 0], out.reciprocal[:, 0]
     return {"o": a * reciprocal[:, None], "exponent": leading_one + spec.reciprocal.fraction}

@@ -26,11 +26,11 @@ def check_buildable(spec: SoftermaxSpec) -> int:
     if spec.slice_width is None:
         raise ValueError(
             "slice_width = None: hardware takes a row slice by slice, one slice a cycle, so a whole row cannot "
-            f"be one slice; allowed is an integer from 1 to {MAX_LANES}"
+            f"be one slice; must be an integer from 1 to {MAX_LANES}"
         )
     if spec.slice_width > MAX_LANES:
         raise ValueError(
-            f"slice_width = {spec.slice_width}: every lane of a slice is built, allowed is 1 to {MAX_LANES}"
+            f"slice_width = {spec.slice_width}: every lane of a slice is built, so it must be 1 to {MAX_LANES}"
         )
     return spec.slice_width
 
@@ -38,7 +38,7 @@ def check_buildable(spec: SoftermaxSpec) -> int:
 def check_count(name: str, value: object, most: int) -> int:
     """A parameter that counts something."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ValueError(f"{name} = {value!r}: allowed is an integer from 1 to {most}")
+        raise ValueError(f"{name} = {value!r}: must be an integer from 1 to {most}")
     return value
 
 

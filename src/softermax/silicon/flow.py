@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from softermax.files import cache_dir, write_text
+from softermax.cache import cache_dir
+from softermax.files import write_text
 from softermax.silicon import power
 from softermax.silicon.equivalence import require_equal
 from softermax.silicon.library import Library, WireLoad

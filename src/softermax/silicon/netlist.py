@@ -185,5 +185,5 @@ def _clock(netlist: Netlist) -> int:
             "nor the output of a clock gate"
         )
     if len(roots) > 1:
-        raise ValueError(f"{netlist.name}: {len(roots)} clocks; allowed is one")
+        raise ValueError(f"{netlist.name}: {len(roots)} clocks; there must be one")
     return roots.pop() if roots else -1

@@ -11,7 +11,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from softermax.files import cache_dir, write_text
+from softermax.cache import cache_dir
+from softermax.files import write_text
 from softermax.silicon import liberty
 from softermax.silicon.cells import build
 from softermax.silicon.liberty import Group
@@ -72,7 +73,9 @@ def load(name: str = "nangate45", pdk_root: str | os.PathLike[str] | None = None
         return _load(NANGATE45, [_nangate_file()])
     if name == "asap7":
         return _load(ASAP7, _asap7_files(pdk_root))
-    raise ValueError(f"library {name!r}: allowed is {', '.join(NAMES)} or the .json description of another")
+    raise ValueError(
+        f"library {name!r}: must be one of {', '.join(NAMES)} or the .json description of another"
+    )
 
 
 def _nangate_file() -> Path:

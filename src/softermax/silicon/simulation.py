@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.files import cache_dir, replacing
+from softermax.cache import cache_dir
+from softermax.files import replacing
 from softermax.silicon.netlist import CONSTANT_ONE, Netlist
 from softermax.silicon.timing import FALL, RISE, Timing
 
@@ -175,7 +176,9 @@ class Simulator:
         for row, index in enumerate(comb):
             cell, nets = netlist.cell(index), netlist.pins[index]
             if len(cell.outputs) > OUTPUTS:
-                raise ValueError(f"cell {cell.name} has {len(cell.outputs)} outputs: allowed is {OUTPUTS}")
+                raise ValueError(
+                    f"cell {cell.name} has {len(cell.outputs)} outputs: must be at most {OUTPUTS}"
+                )
             pins[row] = len(cell.inputs)
             inputs[row, : len(cell.inputs)] = [nets[p] for p in cell.inputs]
             for o, pin in enumerate(cell.outputs):
@@ -321,7 +324,7 @@ class Simulator:
             raise ValueError(f"{netlist.name}: no stimulus given")
         cycles, copies = next(iter(stimulus.values())).shape[:2]
         if not 1 <= copies <= COPIES:
-            raise ValueError(f"{copies} copies: allowed is 1 to {COPIES}")
+            raise ValueError(f"{copies} copies: must be 1 to {COPIES}")
         for name in given:
             wanted = (cycles, copies, len(netlist.inputs[name]))
             if stimulus[name].shape != wanted:

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softermax import golden
-from softermax.files import cache_dir, replacing
+from softermax.cache import cache_dir
+from softermax.files import replacing
 from softermax.fixedpoint import IntArray
 from softermax.spec import SoftermaxSpec
 

@@ -15,7 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from softermax.files import cache_dir, replacing
+from softermax.cache import cache_dir
+from softermax.files import replacing
 from softermax.rtl import yosys
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist, read
@@ -49,7 +50,7 @@ def synthesise(rtlil: str, library: Library, clock_ns: float, effort_ns: float |
     """Map a design for a clock period, or take the cached netlist. ``effort_ns`` is the delay that ABC aims
     at in each sub-unit, the clock period unless given."""
     if clock_ns <= 0:
-        raise ValueError(f"clock period {clock_ns} ns: allowed is more than 0")
+        raise ValueError(f"clock period {clock_ns} ns: must be more than 0")
     top, units = modules_of(rtlil)
     delay_ps = round((effort_ns or clock_ns) * 1000)
     key = hashlib.sha256(f"{RECIPE} {library.content} {delay_ps} {rtlil}".encode()).hexdigest()[:24]

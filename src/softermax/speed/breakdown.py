@@ -80,9 +80,9 @@ def measure(
     ):
         unknown = [value for value in given if value not in allowed]
         if unknown:
-            raise ValueError(f"{name} {unknown[0]!r}: allowed is {', '.join(allowed)}")
+            raise ValueError(f"{name} {unknown[0]!r}: must be one of {', '.join(allowed)}")
     if any(n < 1 for n in sequences) or repeats < 1:
-        raise ValueError(f"sequences {list(sequences)} and repeats {repeats}: allowed is 1 or more")
+        raise ValueError(f"sequences {list(sequences)} and repeats {repeats}: must be 1 or more")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cuda" and processor_time:
         raise ValueError(

@@ -102,7 +102,7 @@ def test_normalization_gives_every_word_of_the_model(lanes: int, stall: float) -
 @pytest.mark.parametrize("lanes", [0, -1, 2.0, 100_000])
 @pytest.mark.parametrize("unit", [Unnormed, Normalization, OnlineUnnormed])
 def test_a_number_of_lanes_that_cannot_be_built_is_refused(unit: type, lanes: object) -> None:
-    with pytest.raises(ValueError, match=r"lanes = .*allowed is an integer from 1 to"):
+    with pytest.raises(ValueError, match=r"lanes = .*must be an integer from 1 to"):
         unit(lanes)
 
 

@@ -38,5 +38,5 @@ def test_steps_add_up_to_a_shift_rounded_half_up() -> None:
 
 
 def test_a_shift_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="shift by 33 places: allowed is up to 32"):
+    with pytest.raises(ValueError, match="shift by 33 places: must be at most 32"):
         steps(33)

@@ -166,9 +166,9 @@ def test_the_papers_configurations_have_its_sizes() -> None:
 
 
 def test_bad_sizes_and_operands_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"collector_bytes = 100: allowed is a multiple of 12 from 24 on"):
+    with pytest.raises(ValueError, match=r"collector_bytes = 100: must be a multiple of 12 from 24 on"):
         PEConfig(4, 4, 256, 512, 100)
-    with pytest.raises(ValueError, match="slice_width = 16: allowed is the PE's number of lanes, 2"):
+    with pytest.raises(ValueError, match="slice_width = 16: must be the PE's number of lanes, 2"):
         PostProcessing(SMALL, PRESETS["paper"])
     with pytest.raises(ValueError, match="head size 1000: its 500 vectors do not fit"):
         job.commands(*operands(1, 1, 1000), SMALL, 0.5)

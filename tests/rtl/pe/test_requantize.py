@@ -96,7 +96,7 @@ def test_a_scale_with_more_bits_than_the_word_is_refused_and_the_nearest_named()
     with pytest.raises(ValueError, match=r"4 bits of this PE's scale; the nearest that fits is 0\.1015625"):
         narrow.split(0.1)
     assert narrow.split(narrow.nearest(0.1)).value == 0.1015625
-    with pytest.raises(ValueError, match="factor 0: allowed is from"):
+    with pytest.raises(ValueError, match="factor 0: must be from"):
         narrow.nearest(0)
 
 

@@ -59,7 +59,7 @@ function parseScores(text) {
   return parts.map((part) => {
     if (part.toLowerCase() === "x") return null;
     const value = Number(part);
-    if (!Number.isFinite(value)) throw new Error(`${part} is not a score: allowed are numbers, and x where masked`);
+    if (!Number.isFinite(value)) throw new Error(`${part} is not a score: must be numbers, and x where masked`);
     return value;
   });
 }

@@ -68,9 +68,9 @@ def units(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
     """Every netlist that a PE is made of, then its costs for all sequence lengths."""
-    from softermax.silicon.pe.table import table
     from softermax.silicon.pe.measurement import measure, parts_of
     from softermax.silicon.pe.sweep import SEQUENCES
+    from softermax.silicon.pe.table import table
 
     root = settings.get("pdk_root")
     libraries = ["nangate45", "asap7"] if root else ["nangate45"]

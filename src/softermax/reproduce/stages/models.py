@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from softermax.files import cache_dir
+from softermax.cache import cache_dir
 from softermax.reproduce.stage import Progress, Settings, content
 
 VARIANTS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")

@@ -50,7 +50,7 @@ def steps(by: int) -> list[tuple[int, bool]]:
     """The steps of a shift by so many places: places, and whether the step rounds."""
     if by > DEFERRED_ACCUMULATOR_BITS:
         raise ValueError(
-            f"shift by {by} places: allowed is up to {DEFERRED_ACCUMULATOR_BITS}; beyond, nothing is left"
+            f"shift by {by} places: must be at most {DEFERRED_ACCUMULATOR_BITS}; beyond, nothing is left"
         )
     if by == 0:
         return [(0, False)]

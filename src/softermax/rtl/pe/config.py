@@ -57,7 +57,7 @@ class PEConfig:
         ):
             size = getattr(self, name)
             if not isinstance(size, int) or size < 2 * word or size % word:
-                raise ValueError(f"{name} = {size!r}: allowed is a multiple of {word} from {2 * word} on")
+                raise ValueError(f"{name} = {size!r}: must be a multiple of {word} from {2 * word} on")
 
     @property
     def vectors(self) -> int:
@@ -100,7 +100,7 @@ class PEConfig:
         shift = self.scale_bits - exponent
         if not (factor > 0 and math.isfinite(factor) and 0 <= shift <= MAX_SHIFT):
             low, high = self.scale_bits - MAX_SHIFT - 1, self.scale_bits
-            raise ValueError(f"factor {factor!r}: allowed is from 2^{low} to below 2^{high}")
+            raise ValueError(f"factor {factor!r}: must be from 2^{low} to below 2^{high}")
         return Scale(mantissa, shift)
 
 

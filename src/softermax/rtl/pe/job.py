@@ -48,7 +48,7 @@ def commands(
     """
     if q.ndim != 2 or k.ndim != 2 or q.shape[1] != k.shape[1] or not q.size or not k.size:
         raise ValueError(
-            f"q {q.shape} and k {k.shape}: allowed is (queries, size) and (keys, size), neither empty"
+            f"q {q.shape} and k {k.shape}: must be (queries, size) and (keys, size), neither empty"
         )
     scale = config.split(factor)
     size, (lanes, vector) = q.shape[1], (config.lanes, config.vector_size)

@@ -66,7 +66,7 @@ class Requantization(wiring.Component):
         else:
             if spec.slice_width != config.lanes:
                 raise ValueError(
-                    f"slice_width = {spec.slice_width}: allowed is the PE's number of lanes, {config.lanes}"
+                    f"slice_width = {spec.slice_width}: must be the PE's number of lanes, {config.lanes}"
                 )
             self.lanes = [Requantize(config, spec) for _ in range(config.lanes)]
             x = lanes_of(spec.input, config.lanes)

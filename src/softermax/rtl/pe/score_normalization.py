@@ -41,7 +41,7 @@ class ScoreNormalization(wiring.Component):
         if spec.unnormed_rounding != "truncate":
             raise ValueError(
                 f"unnormed_rounding = {spec.unnormed_rounding}: shifts compose only if they truncate; "
-                "allowed is truncate"
+                "must be truncate"
             )
         super().__init__(
             {

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softermax import golden
-from softermax.files import cache_dir, replacing, write_text
+from softermax.cache import cache_dir
+from softermax.files import replacing, write_text
 from softermax.fixedpoint import IntArray
 from softermax.golden import attention as golden_attention
 from softermax.rtl.convert import to_rtlil
@@ -242,7 +243,7 @@ def _delayed(values: IntArray, cycles: int) -> IntArray:
 def measure(name: str, config: PEConfig, library: Library, clock_ns: float, data: Operands) -> Lane:
     """A lane's netlist, held against the software's integers, and its energy with glitches."""
     if name not in LANES:
-        raise ValueError(f"lane {name!r}: allowed is {', '.join(LANES)}")
+        raise ValueError(f"lane {name!r}: must be one of {', '.join(LANES)}")
     make: dict[str, Callable[[], _Job]] = {
         "mac": lambda: _mac_job(config, data),
         "requantize": lambda: _requantize_job(config, data, half=False),

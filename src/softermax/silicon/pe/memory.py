@@ -58,7 +58,7 @@ class Node:
     def access_pj(self, capacity: float) -> float:
         """64 bits of a memory of ``capacity`` bytes."""
         if capacity <= 0:
-            raise ValueError(f"capacity {capacity}: allowed is more than 0 bytes")
+            raise ValueError(f"capacity {capacity}: must be more than 0 bytes")
         for (low, low_pj), (high, high_pj) in zip(self.anchors, self.anchors[1:], strict=False):
             if low <= capacity <= high:
                 power = math.log(high_pj / low_pj) / math.log(high / low)

@@ -93,9 +93,7 @@ def softermax_cost(
     numerators anew, or ``unnormed`` words, as the paper draws it (fixed output only).
     """
     if keeps not in ("scores", "unnormed") or (keeps == "unnormed" and scheme != "fixed"):
-        raise ValueError(
-            f"keeps = {keeps!r} with {scheme} output: allowed is scores, for fixed also unnormed"
-        )
+        raise ValueError(f"keeps = {keeps!r} with {scheme} output: must be scores, for fixed also unnormed")
     width = measured.width
     config = CONFIGS[width]
     softmax: Softmax = "deferred" if scheme == "deferred" else "softermax"

@@ -1,0 +1,110 @@
+"""Results that can be made again, kept by the content of everything that they depend on.
+
+One helper for all of them. A key covers what the caller names and the package's own sources that compute the result:
+whoever changes those gets a new result without having to remember a version number. A file in the cache that cannot be
+read is named and made anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from softermax.files import replacing
+
+T = TypeVar("T")
+
+_ROOT = Path(__file__).parent
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error)
+"""What reading a broken file raises, whatever its format (a bad zip or gzip file is an OSError or a ValueError)."""
+
+
+def cache_dir(*parts: str) -> Path:
+    """A folder below ``$SOFTERMAX_CACHE``, or below ``softermax`` in the user's cache; made if it is not there."""
+    own = os.environ.get("SOFTERMAX_CACHE")
+    # An empty variable counts as unset, as the XDG specification says.
+    base = (
+        Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "softermax"
+    )
+    folder = base.joinpath(*parts)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def key(*depends: object, sources: Iterable[str] = ()) -> str:
+    """Changes with the text of any of ``depends`` and with the ``sources`` (see `fingerprint`)."""
+    texts = [str(part) for part in depends] + [fingerprint(tuple(sources))]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:24]
+
+
+def kept(path: Path, make: Callable[[Path], object], read: Callable[[Path], T]) -> T:
+    """What ``read`` finds at ``path``; ``make`` writes it first where it is missing or cannot be read.
+
+    ``make`` gets a temporary path, which becomes ``path`` when it is whole.
+    """
+    if path.exists():
+        try:
+            return read(path)
+        except _UNREADABLE as error:
+            warnings.warn(f"{path} in the cache cannot be read ({error}); it is made anew", stacklevel=2)
+    with replacing(path) as partial:
+        make(partial)
+    return read(path)
+
+
+@lru_cache(maxsize=64)
+def fingerprint(sources: tuple[str, ...]) -> str:
+    """A digest of parts of this package: ``silicon.power`` stands for that module and all that it imports when it is
+    imported, ``silicon/engine.cpp`` for that file, ``golden/`` for every source in that folder."""
+    files: set[Path] = set()
+    for name in sources:
+        if name.endswith("/"):
+            found = {
+                path for path in (_ROOT / name).rglob("*") if path.suffix in (".py", ".cpp", ".h", ".json")
+            }
+        elif "/" in name:
+            found = {_ROOT / name}
+        else:
+            found = _imported(f"softermax.{name}")
+        if not found or not all(path.is_file() for path in found):
+            raise ValueError(f"source {name!r}: there is no such part of the package")
+        files |= found
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _imported(module: str) -> set[Path]:
+    """The files of a module and of everything of this package that importing it imports."""
+    found: set[Path] = set()
+    waiting = [module]
+    while waiting:
+        path = _file_of(waiting.pop())
+        if path is not None and path not in found:
+            found.add(path)
+            waiting += _imports(path)
+    return found
+
+
+def _file_of(module: str) -> Path | None:
+    base = _ROOT.joinpath(*module.split(".")[1:])
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The modules of this package that a file imports at its top level; what a function imports is the caller's."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.startswith("softermax."))
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "softermax":
+            if node.module != "softermax":
+                yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
