@@ -145,9 +145,9 @@ def test_tables_are_drawn_on_a_terminal_and_plain_in_a_pipe() -> None:
 
 PROGRESS = """
 from softermax.cli.output import progress
-with progress("cells", 3) as step:
+with progress("cells") as step:
     for done in range(4):
-        step(done, "rte")
+        step(done, 3, "rte")
 """
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shlex
 import sys
 import textwrap
 import time
@@ -115,9 +116,28 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+_PLACES = {"--data-dir": "DATA", "--pdk-root": "PDK", "--out": "FOLDER", "--text": "TEXT", "--plot": "FOLDER"}
+"""Options whose value says where something lies on one machine: a result names them by what they hold."""
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """The command as a result file records it: what to type on another machine."""
+    shown = ["softermax"]
+    for word in argv:
+        option, equals, _ = word.partition("=")
+        if shown[-1] in _PLACES:
+            shown.append(_PLACES[shown[-1]])
+        elif equals and option in _PLACES:
+            shown += [option, _PLACES[option]]
+        else:
+            shown.append(word)
+    return shlex.join(shown)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
+    args.command_line = command_line(sys.argv[1:] if argv is None else argv)
     if args.command is None:
         parser.print_help()
         return 0

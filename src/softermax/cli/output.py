@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
+
+from softermax.files import write_text
+from softermax.progress import Progress, silent
+from softermax.results import Envelope, enveloped
 
 Row = Mapping[str, Any]
-T = TypeVar("T")
 
 
 def text(value: Any) -> str:
@@ -74,25 +79,65 @@ def markdown_table(rows: Sequence[Row], columns: Sequence[str] | None = None) ->
     return "\n".join(lines)
 
 
-@contextlib.contextmanager
-def progress(label: str, total: int, quiet: bool = False) -> Iterator[Any]:
-    """Progress on standard error: call what it yields with the number of steps done.
+def write_result(
+    args: argparse.Namespace,
+    name: str,
+    rows: Sequence[Row],
+    page: str,
+    packages: Sequence[str] = ("numpy",),
+    notes: Mapping[str, Any] | None = None,
+) -> None:
+    """What ``--out FOLDER`` writes: ``NAME.json``, the rows in their envelope, and ``NAME.md``, the page."""
+    folder = Path(args.out)
+    made = enveloped(args.command_line, rows, packages, notes)
+    written = [made.save(folder / f"{name}.json"), folder / f"{name}.md"]
+    write_text(written[1], page.rstrip() + "\n\n" + origin(made) + "\n")
+    if not (args.json or args.quiet):
+        print("\n".join(f"wrote {path}" for path in written), file=sys.stderr)
 
-    On a terminal a bar with the time left; in a pipe a line now and then; nothing when quiet.
+
+def origin(made: Envelope) -> str:
+    """The line under a page's tables: where its figures come from."""
+    machine = made.machine
+    versions = ", ".join(f"{name} {number}" for name, number in made.versions.items() if number)
+    where = f"{machine['cores']} cores, {machine['architecture']}, kernels {machine['kernels']}, Python {machine['python']}"
+    return f"Measured on {made.date} by `{made.command}` ({versions}; {where})."
+
+
+@contextlib.contextmanager
+def progress(label: str, quiet: bool = False) -> Iterator[Progress]:
+    """Progress on standard error: call what it yields with the steps done, the steps in all and a note.
+
+    On a terminal a bar with the time left; in a pipe a line now and then; nothing when quiet. It learns its length
+    on the way: each new length starts a new display.
     """
     if quiet:
-        yield lambda done, note="": None
-    elif sys.stderr.isatty() and find_spec("rich") is not None:
-        with _bar(label, total) as show:
-            yield show
-    else:
-        yield _lines(label, total)
+        yield silent
+        return
+    with contextlib.ExitStack() as stack:
+        show: Callable[[int, str], None] | None = None
+        before = (0, 0)
+
+        def report(done: int, total: int, note: str = "") -> None:
+            nonlocal show, before
+            if show is None or total != before[1] or done < before[0]:
+                stack.close()
+                show = stack.enter_context(_bar(label, total) if _has_bars() else _lines(label, total))
+            before = done, total
+            show(done, note)
+
+        yield report
+
+
+def _has_bars() -> bool:
+    return sys.stderr.isatty() and find_spec("rich") is not None
 
 
 @contextlib.contextmanager
-def _bar(label: str, total: int) -> Iterator[Any]:
+def _bar(label: str, total: int) -> Iterator[Callable[[int, str], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -101,20 +146,21 @@ def _bar(label: str, total: int) -> Iterator[Any]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total, note="")
 
-        def show(done: int, note: str = "") -> None:
+        def show(done: int, note: str) -> None:
             bar.update(task, completed=done, note=note)
 
         yield show
 
 
-def _lines(label: str, total: int) -> Any:
+@contextlib.contextmanager
+def _lines(label: str, total: int) -> Iterator[Callable[[int, str], None]]:
     started = last = time.monotonic()
     first: tuple[int, float] | None = None  # resumed work does not begin at 0
 
-    def show(done: int, note: str = "") -> None:
+    def show(done: int, note: str) -> None:
         nonlocal last, first
         now = time.monotonic()
         first = first or (done, now)
@@ -126,4 +172,4 @@ def _lines(label: str, total: int) -> Any:
         eta = f", {left:.0f} s left" if left is not None and done < total else f", {now - started:.1f} s"
         print(f"{label}: {done}/{total}{eta} {note}".rstrip(), file=sys.stderr, flush=True)
 
-    return show
+    yield show

@@ -23,22 +23,11 @@ def run(args: argparse.Namespace) -> int:
 
     baselines = args.baseline or list(pe_measure.BASELINES)
     designs = [(library, width) for library in args.library for width in args.width]
-    steps = sum(len(pe_measure.parts_of(width, baselines)) for _, width in designs)
-    measured = []
-    with progress("silicon", steps, args.quiet) as step:
-        done = 0
-
-        def advance(name: str) -> None:
-            nonlocal done
-            done += 1
-            step(done, name)
-
-        for library, width in designs:
-            measured.append(
-                pe_measure.measure(
-                    library, width, args.pdk_root, args.clock, baselines, advance, args.workers
-                )
-            )
+    with progress("silicon", args.quiet) as step:
+        measured = [
+            pe_measure.measure(library, width, args.pdk_root, args.clock, baselines, step, args.workers)
+            for library, width in designs
+        ]
     sequences = sweep.SEQUENCES if args.sweep else (SEQUENCE,)
     rows = pe.table(measured, sequences, baselines=baselines)
     if args.plot:

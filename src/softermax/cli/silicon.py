@@ -86,7 +86,7 @@ def silicon(args: argparse.Namespace) -> int:
 
         return pe.run(args)
     orders = orders_of(args.library, args.width, args.clock, args.pdk_root, baselines, args.preset)
-    with progress("silicon", len(orders), args.quiet) as step:
+    with progress("silicon", args.quiet) as step:
         table = build(orders, baselines, args.workers, step)
     if args.plot:
         from softermax.silicon.plots import draw
@@ -108,12 +108,12 @@ def silicon(args: argparse.Namespace) -> int:
 def _sensitivity(args: argparse.Namespace, baselines: list[str]) -> int:
     import dataclasses
 
-    from softermax.silicon.sensitivity import count, tasks_of, vary
+    from softermax.silicon.sensitivity import tasks_of, vary
     from softermax.silicon.table import stimuli
 
     pairs = tasks_of(args.library, args.width, args.clock, args.pdk_root, baselines)
     scores, note = stimuli()
-    with progress("silicon", count(pairs), args.quiet) as step:
+    with progress("silicon", args.quiet) as step:
         found = vary(pairs, scores, args.workers, step)
     rows = [dataclasses.asdict(row) for row in found]
     if args.json:

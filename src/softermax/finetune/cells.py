@@ -23,7 +23,6 @@ from softermax.finetune.train import (
     ARMS,
     Arm,
     Prepared,
-    Report,
     Run,
     predict,
     prepare,
@@ -32,6 +31,7 @@ from softermax.finetune.train import (
     versions,
 )
 from softermax.models.drop_in import disable, enable
+from softermax.progress import Progress
 
 SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
 """What is put into a fine-tuned int8 model without retraining it."""
@@ -151,7 +151,7 @@ def fill(
     folder: str | os.PathLike[str],
     data_dir: str | os.PathLike[str] | None,
     announce: Callable[[int, int, Run], None] | None = None,
-    report: Report | None = None,
+    report: Progress | None = None,
     until: float | None = None,
 ) -> int:
     """Run what is not done yet, each cell kept as soon as it is finished. Returns how many are left.
@@ -170,7 +170,7 @@ def fill(
     return 0
 
 
-def _run_cell(run: Run, data_dir: str | os.PathLike[str] | None, report: Report | None) -> Cell:
+def _run_cell(run: Run, data_dir: str | os.PathLike[str] | None, report: Progress | None) -> Cell:
     prepared = prepare(run, data_dir)
     work = cache_dir("accuracy") / run.cell
     resume = _resumable(work, run)

@@ -13,7 +13,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -47,11 +46,11 @@ from softermax.models.drop_in import disable, enable
 from softermax.models.pretrained import allowed_models, find_model
 from softermax.models.quantization import quantize
 from softermax.models.quantization import save as save_model
+from softermax.progress import Progress
 from softermax.spec import get_spec
 
 Arm = Literal["fp32", "int8", "softermax"]
 ARMS: tuple[Arm, ...] = ("fp32", "int8", "softermax")
-Report = Callable[[int, int, str], None]
 """Called with steps done, steps in all and a note."""
 
 CALIBRATION_ROWS = 256
@@ -225,7 +224,7 @@ class _Trainer(Trainer):
 class _Log(TrainerCallback):
     """A line of JSON for every logged step, with the time left, and the caller's progress display."""
 
-    def __init__(self, path: Path, report: Report | None) -> None:
+    def __init__(self, path: Path, report: Progress | None) -> None:
         self.path, self.report = path, report
         self.started = 0.0
         self.first_step = 0
@@ -268,7 +267,7 @@ def train(
     resume: bool = False,
     checkpoint_steps: int = 100,
     log_steps: int = 10,
-    report: Report | None = None,
+    report: Progress | None = None,
     keep_model: bool = True,
 ) -> Result:
     """Fine-tune and evaluate. ``out`` gets ``run.json``, ``log.jsonl``, checkpoints, and the model."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +21,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from softermax.files import write_text
 from softermax.models.drop_in import disable, enable
 from softermax.models.pretrained import allowed_models, find_model, plain_text
+from softermax.progress import Progress
 from softermax.spec import get_spec
 
 VARIANTS = (
@@ -33,8 +34,6 @@ VARIANTS = (
 )
 """Deferred normalisation (A8) has a PowSum and a reciprocal of its own; from the spec it takes the rest."""
 
-Report = Callable[[int, int, str], None]
-
 
 def measure(
     model: str,
@@ -45,7 +44,7 @@ def measure(
     variants: Sequence[str] | None = None,
     out: str | os.PathLike[str] | None = None,
     command: str = "",
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Perplexity of every variant at every context length; with ``out``, kept as they come and not redone."""
     chosen = list(variants or VARIANTS)

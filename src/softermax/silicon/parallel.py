@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
 
+from softermax.progress import Progress
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -35,17 +37,15 @@ def each(
     work: Callable[[Item], Answer],
     items: Sequence[Item],
     workers: int | None,
-    progress: Callable[[int, str], None] | None,
+    progress: Progress,
     name: Callable[[Item], str],
 ) -> dict[Item, Answer]:
-    """What ``work`` answers for every item, in the items' order. ``progress`` gets the number done so far and
-    the name of the last."""
+    """What ``work`` answers for every item, in the items' order. ``progress`` gets the name of the last."""
     found: dict[Item, Answer] = {}
     with processes(workers or min(len(items), os.cpu_count() or 1)) as pool:
         waiting = {pool.submit(work, item): item for item in items}
         for done in as_completed(waiting):
             item = waiting[done]
             found[item] = done.result()
-            if progress is not None:
-                progress(len(found), name(item))
+            progress(len(found), len(items), name(item))
     return {item: found[item] for item in items}

@@ -7,9 +7,10 @@ was cut short goes on where it ended, and the case without a change costs nothin
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from softermax.progress import Progress, silent
 from softermax.silicon import pdk
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure
 from softermax.silicon.library import WireLoad
@@ -99,16 +100,11 @@ def tasks_of(
     return pairs
 
 
-def count(pairs: Sequence[tuple[Task, Task]]) -> int:
-    """The designs to measure: pairs share them."""
-    return len({task for pair in pairs for task in pair})
-
-
 def vary(
     pairs: Sequence[tuple[Task, Task]],
     scores: Sequence[Scores],
     workers: int | None = None,
-    progress: Callable[[int, str], None] | None = None,
+    progress: Progress = silent,
 ) -> list[Variation]:
     """Measure every design, in parallel processes, and put ours beside the baseline for each kind of scores."""
     # The table's own first: they are mapped once, and most are cached.

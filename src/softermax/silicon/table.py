@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from softermax.progress import Progress, silent
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, GLITCHES, ROWS, ZERO_DELAY, Result, measure
 from softermax.silicon.parallel import each
@@ -147,7 +148,7 @@ def build(
     orders: Sequence[Order],
     baselines: Sequence[str] = BASELINES,
     workers: int | None = None,
-    progress: Callable[[int, str], None] | None = None,
+    progress: Progress = silent,
 ) -> Table:
     """Measure every design, in parallel processes, and put ours beside each baseline."""
     scores, note = stimuli()
@@ -177,7 +178,7 @@ def _run(
     orders: Sequence[Order],
     scores: Sequence[Scores],
     workers: int | None,
-    progress: Callable[[int, str], None] | None,
+    progress: Progress,
 ) -> dict[Order, Result]:
     work = functools.partial(_measure, scores=scores)
     return each(

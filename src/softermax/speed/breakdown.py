@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from softermax.extras import need
+from softermax.progress import Progress, silent
 from softermax.spec import PRESETS
 
 if not TYPE_CHECKING:
@@ -70,7 +71,7 @@ def measure(
     precisions: Sequence[str] = PRECISIONS,
     softmaxes: Sequence[str] = SOFTMAXES,
     repeats: int = 3,
-    progress: Callable[[int, str], None] | None = None,
+    progress: Progress = silent,
     processor_time: bool = False,
 ) -> list[Breakdown]:
     """Every combination, on the GPU where there is one. There ``processor_time`` means nothing and is refused."""
@@ -95,12 +96,12 @@ def measure(
                 "precision 'int8': PyTorch's quantised layers run on a CPU only, and a GPU is used"
             )
     found = []
+    steps = len(sequences) * len(precisions) * len(softmaxes)
     for sequence in sequences:
         for precision in precisions:
             for softmax in softmaxes:
                 found.append(_layer(sequence, precision, softmax, device, repeats, processor_time))
-                if progress is not None:
-                    progress(len(found), f"{sequence} {precision} {softmax}")
+                progress(len(found), steps, f"{sequence} {precision} {softmax}")
     return found
 
 

@@ -53,7 +53,7 @@ def units(settings: Settings, progress: Progress) -> dict[str, Any]:
     table = build(
         orders,
         settings["baselines"],
-        progress=lambda done, note: progress(done / len(orders), note),
+        progress=lambda done, total, note: progress(done / total, note),
     )
     return {
         "rows": table.to_json(),
@@ -68,24 +68,24 @@ def units(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
     """Every netlist that a PE is made of, then its costs for all sequence lengths."""
-    from softermax.silicon.pe.measurement import measure, parts_of
+    from softermax.silicon.pe.measurement import measure
     from softermax.silicon.pe.sweep import SEQUENCES
     from softermax.silicon.pe.table import table
 
     root = settings.get("pdk_root")
     libraries = ["nangate45", "asap7"] if root else ["nangate45"]
     designs = [(library, width) for library in libraries for width in settings["widths"]]
-    count = sum(len(parts_of(width, settings["baselines"])) for _, width in designs)
-    done = 0
     progress(0.0, "operands of MiniLM")
-
-    def advance(note: str) -> None:
-        nonlocal done
-        done += 1
-        progress(done / (count + 1), note)
-
     measured = [
-        measure(library, width, root, None, settings["baselines"], advance) for library, width in designs
+        measure(
+            library,
+            width,
+            root,
+            None,
+            settings["baselines"],
+            lambda done, total, note, before=number: progress((before + done / total) / len(designs), note),
+        )
+        for number, (library, width) in enumerate(designs)
     ]
     rows = table(measured, SEQUENCES, baselines=settings["baselines"])
     kept = []

@@ -11,13 +11,12 @@ from softermax.reproduce.stage import Progress, Settings
 def breakdown(settings: Settings, progress: Progress) -> dict[str, Any]:
     from softermax.speed.breakdown import SOFTMAXES, measure
 
-    count = len(settings["sequences"]) * len(settings["precisions"]) * len(SOFTMAXES)
     found = measure(
         settings["sequences"],
         settings["precisions"],
         SOFTMAXES,
         settings["repeats"],
-        lambda done, note: progress(done / count, note),
+        lambda done, total, note: progress(done / total, note),
     )
     return {"rows": [entry.to_json() for entry in found]}
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 
+from softermax.progress import Progress, silent
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon import pdk
 from softermax.silicon.flow import GLITCHES, Result
@@ -88,7 +89,7 @@ def measure(
     pdk_root: str | None = None,
     clock_ns: float | None = None,
     baselines: Sequence[str] = BASELINES,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = silent,
     workers: int | None = None,
 ) -> Measured:
     """Every netlist that a PE of this width needs, in parallel processes."""
@@ -106,8 +107,9 @@ def measure(
         for done in as_completed(waiting):
             part = waiting[done]
             found[part] = done.result()
-            if progress:
-                progress(f"{part.name} {part.design or 'lane'}, {width} wide, {library_name}")
+            progress(
+                len(found), len(parts), f"{part.name} {part.design or 'lane'}, {width} wide, {library_name}"
+            )
     lanes = {part.name: figures for part in parts if isinstance(figures := found[part], Lane)}
     units = {
         (part.name, part.design): figures for part in parts if isinstance(figures := found[part], Result)
