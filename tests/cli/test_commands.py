@@ -98,16 +98,62 @@ def test_a_commands_examples_parse(name: str) -> None:
         assert build_parser().parse_args(words).command == name
 
 
-def test_codes_of_bad_input_and_of_a_fault(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_bad_input_is_named_and_exits_with_2(capsys: Capture) -> None:
     assert main(["verify", "--rows", "0"]) == 2
     assert capsys.readouterr().err == "softermax verify: --rows 0: must be 1 or more\n"
 
-    def fail(rows: int) -> None:
-        raise RuntimeError("broken")
 
-    monkeypatch.setattr("softermax.verify.verify", fail)
-    assert main(["verify"]) == 3
-    assert capsys.readouterr().err.endswith("softermax verify: RuntimeError: broken\n")
+@pytest.mark.parametrize(
+    "fault", ["raise RuntimeError('broken')", "int('broken')", "len(5)", "[][0]", "import json.broken.more"]
+)
+def test_a_fault_of_the_program_exits_with_3(
+    fault: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    """Also one whose exception has the type that bad input has."""
+
+    def fail(*_: object, **__: object) -> None:
+        exec(fault)
+
+    monkeypatch.setattr("softermax.spec.get_spec", fail)
+    monkeypatch.setattr("softermax.cli.core.get_spec", fail)
+    expected = 2 if fault.startswith("import") else 3
+    assert main(["tables", "--spec", "paper"]) == expected
+    assert ("Traceback" in capsys.readouterr().err) == (expected == 3)
+
+
+FAULTY = """
+import sys
+from softermax import cli
+from softermax.silicon import parallel
+from softermax.spec import SoftermaxSpec
+from softermax.progress import silent
+
+def fault(item):
+    return int("broken")
+
+def refusal(item):
+    return SoftermaxSpec(slice_width=item)
+
+def silicon(args):
+    parallel.each(globals()[sys.argv[1]], [0], 1, silent, str)
+    return 0
+
+import softermax.cli.silicon
+softermax.cli.silicon.silicon = silicon
+sys.exit(cli.main(["silicon"]))
+"""
+
+
+@pytest.mark.parametrize(("work", "code"), [("fault", 3), ("refusal", 2)])
+def test_a_workers_fault_is_a_fault_and_its_refusal_bad_input(work: str, code: int) -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTY, work], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert ("Traceback" in done.stderr) == (code == 3)
+
+
+def test_a_result_names_its_command_without_the_places_of_one_machine() -> None:
+    typed = ["silicon", "--pdk-root", "/home/me/pdk", "--width", "16", "--out=results here", "--json"]
+    assert cli.command_line(typed) == "softermax silicon --pdk-root PDK --width 16 --out FOLDER --json"
 
 
 def test_verbose_says_what_ran_and_how_it_ended(capsys: Capture) -> None:
@@ -167,9 +213,9 @@ def test_the_time_left_counts_from_where_the_work_resumed(
 ) -> None:
     clock = iter([0.0, 5.0, 25.0])  # begun, 200 of 300 found done, ten more after 20 s
     monkeypatch.setattr(output.time, "monotonic", lambda: next(clock))
-    show = output._lines("steps", 300)
-    show(200)
-    show(210)
+    with output.progress("steps") as show:
+        show(200, 300, "")
+        show(210, 300, "")
     assert capsys.readouterr().err == "steps: 210/300, 180 s left\n"
 
 
@@ -237,6 +283,7 @@ POOL = """
 import sys, time
 from pathlib import Path
 from softermax import cli
+from softermax.progress import silent
 from softermax.silicon import parallel
 
 def work(seconds):
@@ -244,7 +291,7 @@ def work(seconds):
     time.sleep(seconds)
 
 def silicon(args):
-    parallel.each(work, [600, 601, 602, 603], 2, None, str)
+    parallel.each(work, [600, 601, 602, 603], 2, silent, str)
     return 0
 
 import softermax.cli.silicon

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from softermax.cli import main
-from softermax.speed.breakdown import PARTS, measure
+from softermax.speed.breakdown import PARTS, time_layers
 
 
 def test_every_combination_is_measured_with_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,9 +27,9 @@ def test_every_combination_is_measured_with_all_parts(capsys: pytest.CaptureFixt
 
 def test_bad_input_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="precision 'fp8': must be one of fp32, int8"):
-        measure([8], ["fp8"])
+        time_layers([8], ["fp8"])
     with pytest.raises(ValueError, match=r"sequences \[0\] and repeats 1: must be 1 or more"):
-        measure([0], repeats=1)
+        time_layers([0], repeats=1)
 
 
 def test_the_processors_time_is_counted_on_request() -> None:
@@ -37,10 +37,10 @@ def test_the_processors_time_is_counted_on_request() -> None:
 
     if torch.cuda.is_available():
         with pytest.raises(ValueError, match="a GPU's work takes no time of the processor"):
-            measure([8], ["fp32"], ["torch"], 1, processor_time=True)
+            time_layers([8], ["fp32"], ["torch"], 1, processor_time=True)
         return
     elapsed, processor = (
-        measure([8], ["fp32"], ["torch"], 1, processor_time=wanted)[0] for wanted in (False, True)
+        time_layers([8], ["fp32"], ["torch"], 1, processor_time=wanted)[0] for wanted in (False, True)
     )
     assert (elapsed.clock, processor.clock) == ("elapsed", "processor")
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
 from softermax import PRESETS, kernels
 from softermax.cli import main
+from softermax.results import Envelope
+from softermax.speed import attention, race
 from softermax.speed import kernels as bench
 
 FIELDS = {"bench", "case", "columns", "versus", "ratio", "low", "high", "threads"}
@@ -21,7 +25,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "COLUMNS", (64, 128))
     monkeypatch.setattr(bench, "IN_CACHE", 1 << 10)
     monkeypatch.setattr(bench, "IN_OPERATOR", 1 << 10)
-    monkeypatch.setattr(bench, "SEQUENCES", (32,))
+    monkeypatch.setattr(attention, "SEQUENCES", (32,))
 
 
 def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
@@ -43,6 +47,67 @@ def test_kernels_against_everyone(small: None, capsys: pytest.CaptureFixture[str
     assert {"torch fp32", "memcpy"} <= against
     assert {f"int8 {name}" for name in PRESETS} <= {row["case"] for row in found}
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("columns", bench.COLUMNS)
+def test_memcpy_is_a_limit_its_source_and_copy_do_not_alias(columns: int) -> None:
+    """At a distance of whole pages a processor confuses the two, and memcpy takes ten times as long."""
+    x = bench.scores(max(1, bench.IN_CACHE // columns), columns)
+    distances = set()
+    for distance in bench._APART:
+        out = bench._apart(x, distance)
+        assert out.shape == x.shape
+        distances.add((out.ctypes.data - x.ctypes.data) % 4096)
+    assert distances == set(bench._APART)
+    assert 0 not in distances
+    copy = bench.copying(x)
+    copy()
+    (out,) = [cell.cell_contents for cell in copy.__closure__ or () if cell.cell_contents is not x]
+    assert np.array_equal(out, x)
+
+
+def test_memcpy_is_the_fastest_of_several_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = bench.scores(4, 64)
+    # By this clock a copy takes a second, and half of one to the fourth place.
+    calls = iter(
+        value for place in range(5) for run in range(5) for value in (0.0, 0.5 if place == 3 else 1.0)
+    )
+    monkeypatch.setattr(bench.time, "perf_counter", lambda: next(calls))
+    copy = bench.copying(x)
+    (out,) = [cell.cell_contents for cell in copy.__closure__ or () if cell.cell_contents is not x]
+    assert (out.ctypes.data - x.ctypes.data) % 4096 == bench._APART[3]
+
+
+def test_a_race_reports_their_time_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def takes(seconds: float) -> Callable[[], None]:
+        def call() -> None:
+            nonlocal now
+            now += seconds
+
+        return call
+
+    monkeypatch.setattr(race.time, "thread_time", lambda: now)
+    made = race.Race("bench", "case", 8, 4, lambda: {"softermax": takes(0.5), "other": takes(2.0)})
+    said: list[tuple[int, int, str]] = []
+    (found,) = race.run_races([made], 3, 1, lambda *step: said.append(step))
+    assert (found.versus, found.ratio, found.low, found.high) == ("other", 4.0, 4.0, 4.0)
+    assert found.nanoseconds == pytest.approx(0.5 / 4 * 1e9)
+    assert said == [(0, 1, "case, 8"), (1, 1, "")]
+
+
+def test_a_result_is_written_with_what_it_comes_from(
+    small: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["bench", "attention", "--rounds", "2", "--json", "--out", str(tmp_path)]) == 0
+    found = Envelope.load(tmp_path / "bench-attention.json")
+    assert found.rows == rows(capsys)
+    assert found.command == "softermax bench attention --rounds 2 --json --out FOLDER"
+    assert found.versions["torch"] is not None
+    assert found.machine["kernels"] == kernels.isa()
+    assert str(tmp_path) not in (tmp_path / "bench-attention.json").read_text()
+    assert f"Measured on {found.date}" in (tmp_path / "bench-attention.md").read_text()
 
 
 def test_onnxruntime_takes_part_where_it_is_installed(

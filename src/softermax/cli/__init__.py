@@ -18,11 +18,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from softermax import __version__
 
-GROUPS = ("core", "kernels", "models", "hardware", "silicon", "breakdown", "report", "completion")
+GROUPS = ("core", "speed", "models", "hardware", "silicon", "report", "completion")
 """Modules beside this one."""
 
 STORY = {
@@ -36,6 +37,7 @@ STORY = {
 """The order of the overview: the paper's. A command that is not here is listed at the end."""
 
 _WIDTH = 80
+_PACKAGE = str(Path(__file__).parents[1])
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -134,6 +136,24 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join(shown)
 
 
+def _is_bad_input(error: Exception) -> bool:
+    """Whether the caller is told what to give instead: this package refused it, or the system a file.
+
+    A ValueError or TypeError that nobody raised on purpose is a fault of the program like any other.
+    """
+    if isinstance(error, OSError | ModuleNotFoundError):
+        return True
+    if not isinstance(error, ValueError | TypeError | ImportError):
+        return False
+    if isinstance(error.__cause__, Exception) and not error.__cause__.__traceback__:
+        # From a worker process, which sends its traceback as text: the last line of code before the message.
+        code = [line.strip() for line in str(error.__cause__).splitlines() if line.startswith("    ")]
+        places = [line for line in str(error.__cause__).splitlines() if line.startswith("  File ")]
+        return bool(code and places) and code[-1].startswith("raise ") and _PACKAGE in places[-1]
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return last.filename.startswith(_PACKAGE) and (last.line or "").startswith("raise ")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args = parser.parse_args(argv)
@@ -156,13 +176,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe left; Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        if args.verbose:
-            traceback.print_exc()
-        print(f"softermax {args.command}: {error}", file=sys.stderr)
-        return 2
     except Exception as error:
-        traceback.print_exc()
+        if args.verbose or not _is_bad_input(error):
+            traceback.print_exc()
+        if _is_bad_input(error):
+            print(f"softermax {args.command}: {error}", file=sys.stderr)
+            return 2
         print(f"softermax {args.command}: {type(error).__name__}: {error}", file=sys.stderr)
         return 3
     if args.verbose:

@@ -1,1 +1,1 @@
-"""What is timed: kernels, attention, and where the time of a layer goes."""
+"""What is timed: rows, attention, training steps, and where the time of a layer goes."""

@@ -66,7 +66,7 @@ class Breakdown:
         return asdict(self) | {"softmax_share": self.softmax_share}
 
 
-def measure(
+def time_layers(
     sequences: Sequence[int] = SEQUENCES,
     precisions: Sequence[str] = PRECISIONS,
     softmaxes: Sequence[str] = SOFTMAXES,

@@ -9,9 +9,9 @@ from softermax.reproduce.stage import Progress, Settings
 
 
 def breakdown(settings: Settings, progress: Progress) -> dict[str, Any]:
-    from softermax.speed.breakdown import SOFTMAXES, measure
+    from softermax.speed.breakdown import SOFTMAXES, time_layers
 
-    found = measure(
+    found = time_layers(
         settings["sequences"],
         settings["precisions"],
         SOFTMAXES,
@@ -22,7 +22,7 @@ def breakdown(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 
 def kernels(settings: Settings, progress: Progress) -> dict[str, Any]:
-    """One thread, as ratios of time; what is timed and how is in `softermax.speed.kernels`."""
+    """One thread, as ratios of time; what is timed and how is in `softermax.speed`."""
     from softermax.extras import need
 
     torch = need("torch", "torch")
@@ -30,18 +30,19 @@ def kernels(settings: Settings, progress: Progress) -> dict[str, Any]:
 
     if native.isa() is None:
         raise ImportError(f"nothing to time: {native.status()}")
-    from softermax.speed import kernels as bench
+    from softermax.speed.attention import attention_races
+    from softermax.speed.kernels import kernel_races
+    from softermax.speed.race import run_races
+    from softermax.speed.training import training_races
 
     torch.set_num_threads(1)
-    runs = {
-        "kernels": lambda: bench.bench_kernels(1, settings["rounds"], settings["large"]),
-        "attention": lambda: bench.bench_attention(1, settings["rounds"]),
-        "training": lambda: bench.bench_training(1, settings["rounds"]),
+    races = {
+        "kernels": lambda: kernel_races(1, settings["large"]),
+        "attention": attention_races,
+        "training": training_races,
     }
-    found = []
-    for done, what in enumerate(settings["what"]):
-        progress(done / len(settings["what"]), what)
-        found += runs[what]()
+    chosen = [race for what in settings["what"] for race in races[what]()]
+    found = run_races(chosen, settings["rounds"], 1, lambda done, total, note: progress(done / total, note))
     return {
         "rows": [asdict(one) for one in found],
         "isa": native.isa(),
