@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test slow lint bench clean
+.PHONY: setup demo test cross-check slow lint bench clean
 
 setup: .venv/.ready
 
@@ -20,9 +20,13 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/softermax reproduce
 
-# One torch thread a test process: two processes on two cores do not wait for each other.
+# One torch thread per test process: two processes on two cores do not wait for each other.
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Only the tests that hold our results against other tools: Icarus, OpenSTA, SIMDe, QEMU, Chromium.
+cross-check: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m 'tool and not slow'
 
 slow: setup
 	$(BIN)/python -m pytest -m slow

@@ -1,4 +1,5 @@
-"""What all tests share: Ctrl-C that reaches the programs under test, and Chromium where there is one."""
+"""What all tests share: Ctrl-C that reaches the programs under test, cross-checks with tools that the README does not
+ask for, and Chromium where there is one."""
 
 from __future__ import annotations
 
@@ -17,6 +18,30 @@ _FLAGS = (
 )  # fmt: skip
 
 
+_TOOLS = {
+    "iverilog": (("iverilog", "vvp"), "Icarus Verilog (Debian: iverilog)"),
+    "sta": (("sta",), "OpenSTA (Debian: opensta)"),
+    "simde": (("/usr/include/simde/x86/avx512.h",), "SIMDe (Debian: libsimde-dev)"),
+    "aarch64": (
+        ("aarch64-linux-gnu-g++", "qemu-aarch64"),
+        "the cross compiler and emulator (Debian: g++-aarch64-linux-gnu, qemu-user)",
+    ),
+    "chromium": (("chromium", "chromedriver"), "Chromium and its driver (Debian: chromium, chromium-driver)"),
+}
+"""By name: the programs or files that a tool consists of, and how a user gets it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``@pytest.mark.tool(NAME)``: skipped, naming the tool, where it is missing. ``-m tool`` runs these tests alone."""
+    for item in items:
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.tool("chromium"))
+        for marker in item.iter_markers("tool"):
+            parts, what = _TOOLS[marker.args[0]]
+            if not all(shutil.which(part) or Path(part).is_file() for part in parts):
+                item.add_marker(pytest.mark.skip(reason=f"needs {what}"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def heed_interrupts() -> None:
     """A shell starts what it puts in the background with SIGINT ignored, and children inherit that."""
@@ -26,18 +51,14 @@ def heed_interrupts() -> None:
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs Chromium and chromedriver (Debian: chromium, chromium-driver)")
     folder = tmp_path_factory.mktemp("chromium")
     options = webdriver.ChromeOptions()
-    options.binary_location = chromium
+    options.binary_location = shutil.which("chromium")
     for flag in (*_FLAGS, f"--user-data-dir={folder / 'profile'}"):
         options.add_argument(flag)
     options.add_experimental_option("prefs", {"download.default_directory": str(folder / "downloads")})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     browser.downloads = Path(folder / "downloads")
     yield browser
     browser.quit()

@@ -154,7 +154,7 @@ def test_the_unit_behind_its_bus_at_eight_lanes(accelerator: tuple[Path, str]) -
     assert (out / "cells.lib").is_file()
 
 
-@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+@pytest.mark.tool("iverilog")
 def test_the_bench_notices_a_wrong_mask(accelerator: tuple[Path, str], tmp_path: Path) -> None:
     folder = accelerator[0] / "rtl"
     broken = tmp_path / "softmax_port.v"

@@ -117,7 +117,7 @@ def vcd_toggles(path: Path, nets: int) -> np.ndarray[Any, Any]:
     return counts
 
 
-@pytest.mark.skipif(shutil.which("iverilog") is None, reason="Icarus Verilog is not installed")
+@pytest.mark.tool("iverilog")
 @pytest.mark.parametrize("design", ["shift", "accumulate"])
 def test_toggles_with_delays_equal_icarus(
     nangate45: Library, design: str, tmp_path: Path, request: pytest.FixtureRequest

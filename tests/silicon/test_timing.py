@@ -63,7 +63,7 @@ def opensta(folder: Path, netlist: Netlist, wire: WireLoad) -> tuple[float, list
     return float(slack.group(1)) / scale, [float(a) / scale for a in stages]
 
 
-@pytest.mark.skipif(shutil.which("sta") is None, reason="OpenSTA is not installed")
+@pytest.mark.tool("sta")
 @pytest.mark.parametrize("wires", [0.0, 1.0, 3.0])
 def test_slack_and_arrivals_equal_opensta(
     library: Library, accumulate: str, wires: float, tmp_path: Path
@@ -80,7 +80,7 @@ def test_slack_and_arrivals_equal_opensta(
     assert [min(abs(a - b) for b in arrivals) for a in ours] == pytest.approx([0.0] * len(ours), abs=2e-6)
 
 
-@pytest.mark.skipif(shutil.which("sta") is None, reason="OpenSTA is not installed")
+@pytest.mark.tool("sta")
 @pytest.mark.parametrize("wires", [0.0, 1.0])
 def test_slack_of_a_loaded_net_equals_opensta(library: Library, wires: float, tmp_path: Path) -> None:
     """A net with many pins and a port on it, and both edges through an inverting gate."""
