@@ -1,0 +1,152 @@
+"""log2(e) absorbed into the query projections: the paper's datapath gives the scores of paper+fold."""
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import AutoModel
+
+from softermax.integrations.transformers import absorb_base, enable, enabled, observe
+from softermax.models.quantization import quantize
+from softermax.spec import LOG2E, get_spec
+
+SMALL = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+TOKENS = torch.arange(2, 50).reshape(2, 24)
+
+
+def tiny(name):
+    t = transformers
+    torch.manual_seed(0)
+    match name:
+        case "bert":
+            model = t.BertModel(t.BertConfig(**SMALL))
+        case "roberta":
+            model = t.RobertaModel(t.RobertaConfig(**SMALL))
+        case "mpnet":
+            model = t.MPNetModel(t.MPNetConfig(**SMALL))
+        case "distilbert":
+            small = {"vocab_size": 97, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+            model = t.DistilBertModel(t.DistilBertConfig(**small, max_position_embeddings=64))
+        case "gpt2":
+            small = {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+            model = t.GPT2Model(t.GPT2Config(**small))
+        case "llama":
+            model = t.LlamaModel(t.LlamaConfig(**SMALL, num_key_value_heads=2))
+        case "vit":
+            small = {k: v for k, v in SMALL.items() if k not in ("vocab_size", "max_position_embeddings")}
+            model = t.ViTModel(t.ViTConfig(**small, image_size=32, patch_size=8))
+        case "t5":
+            small = {"vocab_size": 97, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
+            model = t.T5EncoderModel(t.T5Config(**small))
+        case "qwen3":
+            model = t.Qwen3Model(t.Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=8))
+        case "gemma2":
+            model = t.Gemma2Model(t.Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=8))
+        case "deberta":
+            model = t.DebertaV2Model(t.DebertaV2Config(**SMALL))
+        case "neox":
+            model = t.GPTNeoXModel(t.GPTNeoXConfig(**SMALL))
+    # Random weights of the usual size make scores of almost nothing, and biases of zero hide a forgotten one.
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(10) if parameter.dim() == 2 else parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def inputs(name):
+    return {"pixel_values": torch.randn(2, 3, 32, 32)} if name == "vit" else {"input_ids": TOKENS}
+
+
+def seen(model, given):
+    """What each layer attends with."""
+    calls = []
+    with observe(calls.append), torch.no_grad():
+        model(**given)
+    return calls
+
+
+FAMILIES = ("bert", "roberta", "distilbert", "mpnet", "gpt2", "llama", "vit", "t5")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_papers_datapath_gives_the_words_of_paper_fold(name):
+    given, folded, absorbed = inputs(name), enable(tiny(name), "paper+fold"), absorb_base(tiny(name))
+    assert enabled(absorbed) == get_spec("paper")
+    before, after = seen(folded, given), seen(absorbed, given)
+    assert before[0].scores.std() > 1
+    error = (after[0].scores - LOG2E * before[0].scores).abs().max()
+    assert error < 2e-6 * after[0].scores.abs().max()
+    for ours, theirs in zip(after, before, strict=True):
+        # A score within rounding of the boundary between two words falls on its other side now and then.
+        assert (ours.probabilities != theirs.probabilities).float().mean() < 0.005
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_nothing_but_queries_and_score_biases_is_scaled(name):
+    before, after = dict(tiny(name).named_parameters()), dict(absorb_base(tiny(name)).named_parameters())
+    scaled = {path for path in before if not torch.equal(before[path], after[path])}
+    names = ("query.", "q_lin.", "q_proj.", ".q.", "c_attn.", "relative_attention_bias")
+    assert scaled == {path for path in before if any(part in path for part in names)}
+
+
+def test_a_second_absorption_is_refused_also_after_saving(tmp_path):
+    model = absorb_base(tiny("bert"))
+    with pytest.raises(ValueError, match=r"BertModel: log2\(e\) is absorbed already"):
+        absorb_base(model)
+    model.save_pretrained(tmp_path)
+    loaded = AutoModel.from_pretrained(tmp_path)
+    assert enabled(loaded) == get_spec("paper")
+    with pytest.raises(ValueError, match="absorbed already"):
+        absorb_base(loaded)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("qwen3", r"self_attn\.q_norm normalises the queries"),
+        ("gemma2", "attn_logit_softcapping = 50.0 stands between"),
+        ("deberta", "no query projection is known in encoder.layer.0.attention"),
+        ("neox", "no query projection is known in layers.0.attention"),
+    ],
+)
+def test_architectures_that_a_factor_would_break_are_refused_and_left_alone(name, message):
+    model = tiny(name)
+    before = {path: parameter.clone() for path, parameter in model.named_parameters()}
+    with pytest.raises(ValueError, match=message):
+        absorb_base(model)
+    assert all(torch.equal(parameter, before[path]) for path, parameter in model.named_parameters())
+
+
+def test_a_projection_that_is_not_a_plain_layer_is_refused_by_its_name():
+    model = tiny("bert")
+    model.encoder.layer[1].attention.self.query = nn.Sequential(nn.Linear(32, 32))
+    with pytest.raises(ValueError, match=r"layer\.1\.attention\.self\.query is a Sequential"):
+        absorb_base(model)
+
+
+def test_a_fold_on_top_is_refused():
+    with pytest.raises(ValueError, match="'paper.fold': its fold would apply"):
+        absorb_base(tiny("bert"), "paper+fold")
+
+
+def test_a_quantised_model_is_refused():
+    pytest.importorskip("modelopt")
+    model = quantize(tiny("bert"), [{"input_ids": TOKENS}])
+    with pytest.raises(ValueError, match="BertModel is quantised: absorb"):
+        absorb_base(model)
+
+
+def test_int8_scores_are_those_of_paper_fold_too():
+    pytest.importorskip("modelopt")
+    given = {"input_ids": TOKENS}
+    folded = quantize(enable(tiny("bert"), "paper+fold"), [given])
+    absorbed = quantize(absorb_base(tiny("bert")), [given])
+    before, after = seen(folded, given)[0], seen(absorbed, given)[0]
+    assert torch.allclose(after.scores, LOG2E * before.scores, rtol=1e-4, atol=1e-4)
