@@ -23,7 +23,7 @@ from typing import Any
 
 from softermax import __version__
 
-GROUPS = ("core", "speed", "models", "hardware", "silicon", "report", "completion")
+GROUPS = ("core", "explorer", "speed", "models", "hardware", "silicon", "report", "completion")
 """Modules beside this one."""
 
 STORY = {

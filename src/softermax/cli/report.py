@@ -1,4 +1,4 @@
-"""reproduce, explore, export: the paper in one command, Softermax on a page, and in other runtimes."""
+"""reproduce, export: the paper in one command, and Softermax in other runtimes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,9 @@ if TYPE_CHECKING:
     from softermax.cli import Commands
     from softermax.reproduce.stage import Mode, Outcome, Stage
 
-_SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
-
 
 def register(commands: Commands) -> None:
     _register_reproduce(commands)
-    command = commands.add(
-        "explore",
-        explore,
-        "a local page: drag scores, move widths, see every step",
-        ["explore", "explore --open", "explore --spec row-scaled --scores 2 1 x 3.5"],
-    )
-    command.add_argument("--spec", default="paper", help=f"what the page opens with: {_SPEC}")
-    command.add_argument("--scores", nargs="+", default=[], help="numbers, x where masked")
-    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    command.add_argument("--port", type=int, default=8642, help="0 takes a free one (default: %(default)s)")
-    command.add_argument(
-        "--allow-remote", action="store_true", help="permit a --host that other machines can reach"
-    )
-    command.add_argument("--open", action="store_true", help="open the page in the browser")
     command = commands.add(
         "export",
         export,
@@ -163,27 +147,6 @@ def _list_stages(
     return 0
 
 
-def explore(args: argparse.Namespace) -> int:
-    from softermax.explorer.server import Explorer
-    from softermax.explorer.state import fragment
-
-    state = fragment(get_spec(args.spec), [_score(text) for text in args.scores])
-    with Explorer(args.host, args.port, args.allow_remote) as server:
-        url = server.url + (f"#{state}" if state else "")
-        if args.json:
-            print_json({"url": url})
-        else:
-            print(url, flush=True)
-            if not args.quiet:
-                print("Ctrl-C ends it", flush=True)
-        if args.open:
-            import webbrowser
-
-            webbrowser.open(url)
-        server.serve_forever()
-    return 0
-
-
 def export(args: argparse.Namespace) -> int:
     from softermax.cli.models import _begin
 
@@ -216,12 +179,3 @@ def export(args: argparse.Namespace) -> int:
     if args.verbose:
         print_table([{"operator": name, "nodes": count} for name, count in done.operators.items()])
     return 0
-
-
-def _score(text: str) -> float | None:
-    if text == "x":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"--scores {text}: must be numbers, and x where masked") from None

@@ -1,0 +1,69 @@
+"""explore: Softermax on a local page."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from softermax.cli.output import print_json
+from softermax.spec import get_spec
+
+if TYPE_CHECKING:
+    from softermax.cli import Commands
+
+
+def register(commands: Commands) -> None:
+    command = commands.add(
+        "explore",
+        explore,
+        "a local page: drag scores, move widths, see every step",
+        [
+            "explore",
+            "explore --open",
+            "explore --spec row-scaled --scores 2 1 x 3.5",
+            "explore --spec paper+fold:deferred",
+        ],
+    )
+    command.add_argument(
+        "--spec",
+        default="paper",
+        help="what the page opens with: a preset, with +fold for base e and :deferred for deferred normalisation, "
+        "or a .json file (default: %(default)s)",
+    )
+    command.add_argument("--scores", nargs="+", default=[], help="numbers, x where masked")
+    command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    command.add_argument("--port", type=int, default=8642, help="0 takes a free one (default: %(default)s)")
+    command.add_argument(
+        "--allow-remote", action="store_true", help="permit a --host that other machines can reach"
+    )
+    command.add_argument("--open", action="store_true", help="open the page in the browser")
+
+
+def explore(args: argparse.Namespace) -> int:
+    from softermax.explorer.server import Explorer
+    from softermax.explorer.state import fragment
+
+    state = fragment(get_spec(args.spec), [_score(text) for text in args.scores])
+    with Explorer(args.host, args.port, args.allow_remote) as server:
+        url = server.url + (f"#{state}" if state else "")
+        if args.json:
+            print_json({"url": url})
+        else:
+            print(url, flush=True)
+            if not args.quiet:
+                print("Ctrl-C ends it", flush=True)
+        if args.open:
+            import webbrowser
+
+            webbrowser.open(url)
+        server.serve_forever()
+    return 0
+
+
+def _score(text: str) -> float | None:
+    if text == "x":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"--scores {text}: must be numbers, and x where masked") from None
