@@ -1,38 +1,30 @@
-"""Tables of the site and of the README, made from docs/results/*.json.
+"""Tables and figures of the site and of the README, made from docs/results/*.json.
 
-As a hook of mkdocs it fills ``<!-- results: NAME -->`` in pages while the site is built, so that these
-tables cannot be older than the results. ``python docs/_build/results.py README.md`` rewrites the table
-between ``<!-- results: NAME -->`` and ``<!-- end -->`` in a file; a test compares it.
+As a hook of mkdocs it fills ``<!-- results: NAME -->`` with a table, and figures in sentences (`figures`), while the site
+is built, so that none can be older than the results. ``python docs/_build/results.py README.md docs/*.md`` rewrites them in
+the files, tables between ``<!-- results: NAME -->`` and ``<!-- end -->``; a test compares.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import figures
+from figures import Row
+
 from softermax.cli.output import markdown_table
 from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
-from softermax.paper import figures
+from softermax.paper import accuracy as paper_accuracy
+from softermax.paper import figures as paper
+from softermax.report.names import LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
 
-PAPER = figures()
-RESULTS = Path(__file__).parents[1] / "results"
-UNITS = {"unnormed": "Unnormed Softmax unit", "normalization": "Normalization unit"}
-LIBRARIES = {"nangate45": "45 nm (NanGate)", "asap7": "7 nm (ASAP7)"}
-SCHEMES = {"fixed": "fixed output", "row-scaled": "row-scaled output", "deferred": "deferred normalisation"}
-
-Row = dict[str, Any]
-
-
-def read(name: str) -> list[Row]:
-    path = RESULTS / f"{name}.json"
-    found: list[Row] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return found
+PAPER = paper()
 
 
 def judged(name: str, paper: Row, ours: Row) -> Iterator[Row]:
@@ -50,7 +42,7 @@ def judged(name: str, paper: Row, ours: Row) -> Iterator[Row]:
 def units() -> list[Row]:
     """The paper's words at both widths in every library, against its baseline (two passes)."""
     rows: list[Row] = []
-    for found in read("silicon"):
+    for found in figures.rows("silicon"):
         if found["baseline"] == "two-pass" and found["preset"] in ("paper", "paper-32"):
             where = f"{LIBRARIES.get(found['library'], found['library'])}, {found['width']} wide"
             rows += judged(f"{UNITS[found['unit']]}, {where}", PAPER["units"]["ratios"][found["unit"]], found)
@@ -66,7 +58,7 @@ def is_the_papers(row: Row) -> bool:
 def processing_element() -> list[Row]:
     """The paper's processing element: 32 wide, rows of 384, against two passes."""
     rows: list[Row] = []
-    for found in read("pe"):
+    for found in figures.rows("pe"):
         if is_the_papers(found):
             where = LIBRARIES.get(found["library"], found["library"])
             scheme = SCHEMES.get(found["scheme"], found["scheme"])
@@ -80,8 +72,9 @@ def title(task: str) -> str:
 
 def accuracy() -> list[Row]:
     """Softermax less int8 after fine-tuning, task by task and on average, on the seeds that both have."""
-    paper = {name: task.paper[1] - task.paper[0] for name, task in TASKS.items() if task.paper}
-    found = read("accuracy-differences")
+    pairs = {task: paper_accuracy(task) for task in TASKS}
+    paper = {task: pair[1] - pair[0] for task, pair in pairs.items() if pair}
+    found = figures.rows("accuracy-differences")
     rows: list[Row] = []
     for d in found:
         name, said = title(d["task"]), paper.get(d["task"])
@@ -107,7 +100,7 @@ def accuracy() -> list[Row]:
 def swapped() -> list[Row]:
     """Softermax put into fine-tuned int8 models without retraining: points gained, task by task."""
     rows: list[Row] = []
-    for found in read("accuracy-swaps"):
+    for found in figures.rows("accuracy-swaps"):
         presets = [key for key in found if key not in ("task", "model", "seeds", "int8")]
         rows.append(
             {
@@ -122,23 +115,35 @@ def swapped() -> list[Row]:
 
 def perplexity() -> list[Row]:
     """A language model without retraining, against the exact softmax at the same context."""
-    found = read("perplexity")
-    exact = {(r["model"], r["context"]): r["perplexity"] for r in found if r["variant"] == "exact"}
     rows: list[Row] = []
-    for row in found:
-        base = exact.get((row["model"], row["context"]))
-        if base is not None and row["variant"] != "exact":
+    for row in figures.rows("perplexity"):
+        if row["exact"] is not None and row["variant"] != "exact":
             rows.append(
                 {
                     "model": row["model"],
                     "context": str(row["context"]),
                     "spec": f"`{row['variant']}`",
                     "perplexity": f"{row['perplexity']:.2f}",
-                    "exact softmax": f"{base:.2f}",
-                    "difference": f"{row['perplexity'] / base - 1:+.1%}".replace("%", " %"),
+                    "exact softmax": f"{row['exact']:.2f}",
+                    "difference": f"{row['over_exact']:+.1%}".replace("%", " %"),
                 }
             )
     return sorted(rows, key=lambda row: (row["model"], int(row["context"]), row["spec"]))
+
+
+def runtime() -> list[Row]:
+    """A BERT-Large layer: what each part takes of its time, with torch.softmax and with our kernel."""
+    rows: list[Row] = []
+    for found in figures.rows("breakdown"):
+        rows.append(
+            {
+                "tokens": found["sequence"],
+                "precision": found["precision"],
+                "softmax by": "torch" if found["softmax"] == "torch" else "Softermax",
+            }
+            | {f"{part}, %": f"{100 * share:.1f}" for part, share in found["share"].items()}
+        )
+    return rows
 
 
 def summary() -> list[Row]:
@@ -148,7 +153,7 @@ def summary() -> list[Row]:
     def add(what: str, here: str, paper: str, page: str) -> None:
         rows.append({"": what, "here": here, "paper": paper, "how": f"[{page}](docs/results/{page}.md)"})
 
-    for found in read("silicon"):
+    for found in figures.rows("silicon"):
         if (found["width"], found["preset"], found["baseline"]) == (16, "paper", "two-pass"):
             paper = PAPER["units"]["ratios"][found["unit"]]
             add(
@@ -157,7 +162,7 @@ def summary() -> list[Row]:
                 f"{paper['area']:.2f} / {paper['energy']:.2f}",
                 "silicon",
             )
-    for found in read("pe"):
+    for found in figures.rows("pe"):
         if is_the_papers(found) and found["scheme"] in ("fixed", "deferred"):
             own = found["scheme"] == "deferred"
             paper = PAPER["pe"]["ratios"]
@@ -193,6 +198,7 @@ def summary() -> list[Row]:
 
 
 TABLES: dict[str, Callable[[], list[Row]]] = {
+    "runtime": runtime,
     "units": units,
     "processing element": processing_element,
     "accuracy": accuracy,
@@ -209,13 +215,18 @@ def table(name: str) -> str:
     return markdown_table(rows) if rows else "*Not measured yet.*"
 
 
+# A table's end comes before an empty line; without one the page shows a table on the site only.
+_TABLE = re.compile(r"<!-- results: ([\w ]+) -->(?:\n(?:.+\n)*?<!-- end -->)?")
+
+
 def filled(text: str) -> str:
-    """A file with its tables, each between its two comments, made anew."""
+    """A file with its figures, and its tables that stand between two comments, made anew."""
 
     def fill(match: re.Match[str]) -> str:
-        return f"<!-- results: {match[1]} -->\n{table(match[1])}\n<!-- end -->"
+        is_shown = match[0].endswith("<!-- end -->")
+        return f"<!-- results: {match[1]} -->\n{table(match[1])}\n<!-- end -->" if is_shown else match[0]
 
-    return re.sub(r"<!-- results: ([\w ]+) -->\n.*?<!-- end -->", fill, text, flags=re.DOTALL)
+    return figures.filled(_TABLE.sub(fill, text))
 
 
 # Hooks of mkdocs.
@@ -223,11 +234,12 @@ def filled(text: str) -> str:
 
 def on_config(config: Any) -> Any:
     """The pages of docs/results in the menu, whichever there are, and at its end any page that it lacks."""
-    docs = RESULTS.parent
+    results = figures.RESULTS
+    docs = results.parent
     for section in config.nav:
         if "Results" in section:
-            section["Results"] += [f"results/{path.name}" for path in sorted(RESULTS.glob("*.md"))]
-            for path in sorted(RESULTS.glob("*/*.md")):
+            section["Results"] += [f"results/{path.name}" for path in sorted(results.glob("*.md"))]
+            for path in sorted(results.glob("*/*.md")):
                 name = f"{path.stem.capitalize()}, {path.parent.name}"
                 section["Results"].append({name: str(path.relative_to(docs))})
     listed = set(re.findall(r"[\w/.+-]+\.md", str(config.nav)))
@@ -238,7 +250,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    return re.sub(r"<!-- results: ([\w ]+) -->", lambda match: table(match[1]), markdown)
+    return figures.plain(_TABLE.sub(lambda match: table(match[1]), markdown))
 
 
 if __name__ == "__main__":

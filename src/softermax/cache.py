@@ -11,6 +11,7 @@ import ast
 import hashlib
 import os
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -22,8 +23,10 @@ from softermax.files import replacing
 T = TypeVar("T")
 
 _ROOT = Path(__file__).parent
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error)
-"""What reading a broken file raises, whatever its format (a bad zip or gzip file is an OSError or a ValueError)."""
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile)
+"""What reading a broken file raises, whatever its format."""
+_SEAL = 32
+"""Bytes of the digest after a compiled file."""
 
 
 def cache_dir(*parts: str) -> Path:
@@ -49,14 +52,37 @@ def kept(path: Path, make: Callable[[Path], object], read: Callable[[Path], T]) 
 
     ``make`` gets a temporary path, which becomes ``path`` when it is whole.
     """
+    there = look_up(path, read)
+    if there is not None:
+        return there
+    with replacing(path) as partial:
+        make(partial)
+    return read(path)
+
+
+def look_up(path: Path, read: Callable[[Path], T]) -> T | None:
+    """What ``read`` finds at ``path``; None where it is missing or, with a warning, cannot be read."""
     if path.exists():
         try:
             return read(path)
         except _UNREADABLE as error:
-            warnings.warn(f"{path} in the cache cannot be read ({error}); it is made anew", stacklevel=2)
-    with replacing(path) as partial:
-        make(partial)
-    return read(path)
+            warnings.warn(f"{path} in the cache cannot be read ({error}); it is made anew", stacklevel=3)
+    return None
+
+
+def seal(path: Path) -> None:
+    """Put a digest after a compiled file, which loaders ignore: one that is cut off would end whoever loads it."""
+    with path.open("r+b") as stream:
+        digest = hashlib.sha256(stream.read()).digest()
+        stream.write(digest)
+
+
+def sealed(path: Path) -> Path:
+    """``path``, for a file that is as `seal` left it."""
+    content = path.read_bytes()
+    if hashlib.sha256(content[:-_SEAL]).digest() != content[-_SEAL:]:
+        raise ValueError("its end or its content is not what was written")
+    return path
 
 
 @lru_cache(maxsize=64)

@@ -1,32 +1,35 @@
-"""Tables that pages take from docs/results: what is in them, what a missing result looks like."""
+"""Tables and figures that pages take from docs/results: what is in them, what a missing result looks like."""
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from softermax.results import Envelope
+
+from .blocks import ROOT
 from .test_site import load
 
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = load("results")
-    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setattr(module.figures, "RESULTS", tmp_path)
     return module
 
 
 def save(module: ModuleType, name: str, rows: list[dict[str, Any]]) -> None:
-    (module.RESULTS / f"{name}.json").write_text(json.dumps(rows))
+    Envelope("softermax", "2026-11-16", {}, {}, rows).save(module.figures.RESULTS / f"{name}.json")
 
 
 def test_nothing_measured_is_said(results: ModuleType) -> None:
     for name in results.TABLES:
         assert results.table(name) == "*Not measured yet.*"
-    with pytest.raises(ValueError, match="results: unit: must be one of units, processing element"):
+    with pytest.raises(ValueError, match="results: unit: must be one of runtime, units"):
         results.table("unit")
 
 
@@ -96,3 +99,81 @@ def test_a_file_keeps_everything_but_its_tables(results: ModuleType) -> None:
     made = results.filled(text)
     assert made == "before\n<!-- results: units -->\n*Not measured yet.*\n<!-- end -->\nafter\n"
     assert results.filled(made) == made
+
+
+def test_every_result_is_in_an_envelope() -> None:
+    stored = [path for path in (ROOT / "docs" / "results").rglob("*.json") if path.parent.name != "accuracy"]
+    assert stored
+    for path in stored:
+        found = Envelope.load(path)
+        assert found.command.startswith("softermax "), path
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d", found.date), path
+        assert found.versions, path
+        assert found.machine, path
+        assert found.rows, path
+
+
+def marked(asked: str, shown: str = "?") -> str:
+    return f"<!-- figure: {asked} -->{shown}<!-- /figure -->"
+
+
+@pytest.fixture
+def measured(results: ModuleType) -> ModuleType:
+    rows = [
+        {"unit": "a", "width": 16, "ratio": 0.125, "parts": {"MAC": 2.5}},
+        {"unit": "a", "width": 32, "ratio": 0.25, "parts": {"MAC": 7.5}},
+        {"unit": "b c", "width": 16, "ratio": -0.0312, "parts": {"MAC": 1.0}},
+    ]
+    save(results, "made", rows)
+    return results
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("made.ratio unit=a width=16 .2f", "0.12"),
+        ("made.ratio unit=a width=16..20 .3f", "0.125"),
+        ('made.ratio unit="b c" negated .1%', "3.1 %"),
+        ("made.ratio unit=a range .2f", "0.12 to 0.25"),
+        ("made.ratio width=16,32 range .0%", "-3 to 25 %"),
+        ("made.parts.MAC unit=a mean g", "5"),
+        ("made.unit width=16 count", "2"),
+        ("paper.units.ratios.unnormed.area .2f", "0.25"),
+        ("paper-accuracy.softermax model=BERT-Base task=rte g", "64.26"),
+    ],
+)
+def test_a_figure_in_a_sentence_is_taken_from_its_result(
+    measured: ModuleType, asked: str, shown: str
+) -> None:
+    text = f"It takes {marked(asked)} of it."
+    assert measured.filled(text) == f"It takes {marked(asked, shown)} of it."
+    assert measured.on_page_markdown(text) == f"It takes {shown} of it."
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ("made.ratio unit=a .2f", "2 rows are like this; name one, or say range or mean"),
+        ("made.ratio unit=x .2f", "no row of made.json is like this"),
+        ("made.area unit=a .2f", "there is no 'area'; there are unit, width, ratio, parts"),
+        ("made.ratio units=a .2f", "there is no 'units'"),
+        ("nothing.ratio .2f", "no row of nothing.json is like this"),
+    ],
+)
+def test_a_figure_that_is_not_one_is_refused(measured: ModuleType, asked: str, why: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"figure: {asked}: {why}")):
+        measured.filled(marked(asked))
+
+
+def test_tables_and_figures_do_not_swallow_what_is_between_them(measured: ModuleType) -> None:
+    page = (
+        f"<!-- results: units -->\n\n{marked('made.ratio unit=a width=32 .2f', '9')} stays.\n<!-- end -->\n"
+    )
+    assert measured.filled(page) == page.replace(">9<", ">0.25<")
+
+
+def test_a_changed_result_changes_the_page(measured: ModuleType) -> None:
+    text = marked("made.ratio unit=a width=16 .2f")
+    before = measured.filled(text)
+    save(measured, "made", [{"unit": "a", "width": 16, "ratio": 0.75}])
+    assert measured.filled(before) == before.replace("0.12", "0.75")

@@ -14,13 +14,16 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from .blocks import ROOT
+from .blocks import ROOT, pages
 
 SCHEMES = ("http", "https")
 
 
 def load(name: str) -> ModuleType:
-    """A script of docs/_build."""
+    """A script of docs/_build, which finds those beside it as when it is run."""
+    folder = str(ROOT / "docs" / "_build")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / "_build" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -134,10 +137,19 @@ def test_the_api_has_the_public_names(built: dict[Path, Page], site: Path) -> No
     assert "<blockquote>" not in text, "an example in a docstring is shown as a quotation"
 
 
-def test_the_readme_has_the_figures_of_the_results() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    again = "python docs/_build/results.py README.md"
-    assert load("results").filled(readme) == readme, f"figures in README.md are old: run {again}"
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_have_the_figures_of_the_results(page: Path) -> None:
+    text, name = page.read_text(encoding="utf-8"), page.relative_to(ROOT)
+    again = f"python docs/_build/results.py {name}"
+    assert load("results").filled(text) == text, f"figures in {name} are old: run {again}"
+
+
+def test_no_figure_of_the_readme_is_typed_by_hand() -> None:
+    """A decimal number or a per cent outside a marker, a table from results, code or an address."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    made = r"<!-- figure: .*?<!-- /figure -->|<!-- results: .*?<!-- end -->|```.*?```|`[^`]*`|\]\([^)]*\)"
+    left = re.sub(made, "", text, flags=re.DOTALL)
+    assert set(re.findall(r"\d+\.\d+|\d+ ?%", left)) <= {"3.11", "2.0"}  # Python, Apache
 
 
 @pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_outcomes import made
 
-from softermax.report.content import compose
-from softermax.report.document import Report
+from softermax.report.document import Document
+from softermax.report.sections import compose
 from softermax.reproduce.stage import Outcome
 
 
@@ -16,5 +16,5 @@ def outcomes() -> list[Outcome]:
 
 
 @pytest.fixture(scope="session")
-def report(outcomes: list[Outcome]) -> Report:
+def report(outcomes: list[Outcome]) -> Document:
     return compose(outcomes, "quick", "softermax reproduce", use_stored=False)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from softermax.progress import silent
 from softermax.reproduce.stage import Outcome
 from softermax.reproduce.stages import STAGES
 from softermax.reproduce.stages.arithmetic import ladder
@@ -128,7 +129,7 @@ def _perplexity() -> dict[str, Any]:
 
 def _results() -> dict[str, dict[str, Any]]:
     return {
-        "ladder": ladder({"rows": 5, "lengths": [16, 64]}, lambda share, note: None),
+        "ladder": ladder({"rows": 5, "lengths": [16, 64]}, silent),
         "drop-in": _drop_in(), "finetune": _finetune(), "accuracy": _accuracy(), "perplexity": _perplexity(),
         "rtl": _rtl(), "units": _units(), "pe": _pe(), "breakdown": _breakdown(), "kernels": _kernels(),
     }  # fmt: skip

@@ -6,16 +6,20 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_outcomes import without
 
 from softermax.paper import figures as paper
-from softermax.report import charts, markdown, page, software, stored
-from softermax.report.content import compose
-from softermax.report.document import Chart, Report, Series, shown
-from softermax.report.write import write
+from softermax.report import charts, render, stored
+from softermax.report.document import Chart, Document, Series, shown
+from softermax.report.render import write
+from softermax.report.sections import compose
+from softermax.report.sections.accuracy import means
 from softermax.reproduce.stage import Outcome
+from softermax.reproduce.stages import MODEL
+from softermax.results import Envelope
 
 
 class _Text(HTMLParser):
@@ -47,7 +51,7 @@ def read(html: str) -> _Text:
     return parser
 
 
-def test_every_table_and_figure_of_the_paper_has_its_section(report: Report) -> None:
+def test_every_table_and_figure_of_the_paper_has_its_section(report: Document) -> None:
     places = {section.where for section in report.sections}
     assert places >= {
         *(f"Figure {n}" for n in range(1, 6)),
@@ -59,7 +63,7 @@ def test_every_table_and_figure_of_the_paper_has_its_section(report: Report) -> 
             assert section.comparisons, section.name
 
 
-def test_all_renderings_show_the_same_figures(report: Report, tmp_path: Path) -> None:
+def test_all_renderings_show_the_same_figures(report: Document, tmp_path: Path) -> None:
     html, text, data = (path.read_text(encoding="utf-8") for path in write(report, tmp_path))
     seen = read(html).text
     values = json.loads(data)
@@ -131,15 +135,15 @@ def test_nothing_measured_still_makes_a_report(outcomes: list[Outcome], tmp_path
     assert set(report.tally) <= {"not measured", "reproduced"}  # the sizes of Table II need no stage
 
 
-def test_the_page_is_whole_by_itself(report: Report) -> None:
-    html = page.render(report)
+def test_the_page_is_whole_by_itself(report: Document) -> None:
+    html = render.page(report)
     assert all(target.startswith(("#", "data:")) for target in read(html).loads)
     assert not re.search(r"url\(|@import|\bfetch\(|XMLHttpRequest|import\(", html)
     assert "default-src 'none'" in html
     assert 'name="viewport"' in html
 
 
-def test_neither_folders_nor_hosts_are_in_the_report(report: Report, tmp_path: Path) -> None:
+def test_neither_folders_nor_hosts_are_in_the_report(report: Document, tmp_path: Path) -> None:
     import getpass
     import socket
 
@@ -155,25 +159,10 @@ def test_text_is_escaped(outcomes: list[Outcome]) -> None:
     report = compose(
         without(outcomes, "rtl", reason="<script>alert(1)</script> | & \n"), "quick", "", use_stored=False
     )
-    assert "<script>alert" not in page.render(report)
-    assert "&lt;script&gt;alert" in page.render(report)
-    row = next(line for line in markdown.render(report).splitlines() if line.startswith("| rtl |"))
+    assert "<script>alert" not in render.page(report)
+    assert "&lt;script&gt;alert" in render.page(report)
+    row = next(line for line in render.markdown(report).splitlines() if line.startswith("| rtl |"))
     assert row.count(" | ") == 7
-
-
-def test_the_papers_figures_are_those_of_the_package() -> None:
-    said = paper()
-    table = pytest.importorskip("softermax.silicon.table")
-    for unit, ratios in said["units"]["ratios"].items():
-        assert {f"{name}_ratio": value for name, value in ratios.items()} == table.PAPER[unit]
-    pe = pytest.importorskip("softermax.silicon.pe.table")
-    assert {f"{name}_ratio": value for name, value in said["pe"]["ratios"].items()} == pe.PAPER
-    from softermax.finetune.tasks import TASKS
-
-    base = said["accuracy"]["models"]["BERT-Base"]
-    for name, task in TASKS.items():
-        if task.paper:
-            assert task.paper == (base["baseline"][name], base["softermax"][name])
 
 
 def test_stored_results_are_labelled_with_date_and_command(outcomes: list[Outcome]) -> None:
@@ -211,41 +200,35 @@ def test_outside_the_source_tree_it_is_said_how_to_measure(outcomes: list[Outcom
         else o
         for o in outcomes
     ]
-    text = markdown.render(compose(some, "quick", "", use_stored=False))
+    text = render.markdown(compose(some, "quick", "", use_stored=False))
     for name in wanted:
         assert f"softermax reproduce --full --stage {name}" in text
     assert "PE, energy, 32 wide, fixed output | 0.43 |  | not measured" in text
 
 
-def test_dates_and_commands_are_read_from_a_page() -> None:
-    page = "# T\n\n    softermax silicon --width 16\n\n15 November 2026, 2 cores.\n\n| a |\n|---|\n| 2027-01-01 |\n"
-    assert stored.date_in(page) == "2026-11-15"
-    assert stored.commands_in(page) == ["softermax silicon --width 16"]
-    assert stored.date_in("nothing") == "date not recorded"
+def test_stored_intervals_stand_beside_the_entries(
+    outcomes: list[Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(name: str, rows: list[dict[str, Any]]) -> None:
+        Envelope("softermax accuracy --out FOLDER", "2026-11-16", {}, {}, rows).save(
+            tmp_path / f"{name}.json"
+        )
 
-
-def test_intervals_are_stored_beside_the_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("transformers")
-    import numpy as np
-
-    from softermax.finetune.cells import Cell
-    from softermax.finetune.table import Difference, write
-    from softermax.finetune.train import Run
-
-    presets = ("int8", "paper", "paper+fold", "row-scaled", "row-scaled+fold")
-    cells = [
-        Cell(Run(task="stsb", arm=arm), {"pearson_spearman": 85.0}, np.zeros(3), 10, 3, 1.0, "2026-11-16", {},
-             {name: {"pearson_spearman": 85.0} for name in presets})
-        for arm in ("fp32", "int8", "softermax")
-    ]  # fmt: skip
-    found = [Difference("stsb", "paper", "minilm", [0], -0.12, -0.5, 0.25, "")]
-    write(tmp_path, cells, found, 0, "softermax accuracy --out x")
+    entry = {"task": "stsb", "model": MODEL, "seeds": [0]}
+    other = {"task": "stsb", "model": "another", "arm": "int8", "preset": None, "mean": 1.0, "seeds": [0]}
+    int8, ours = (
+        entry | {"arm": arm, "preset": preset, "mean": mean}
+        for arm, preset, mean in (("int8", None, 85.0), ("softermax", "paper", 84.88))
+    )
+    save("accuracy", [other, int8, ours])
+    save("accuracy-differences", [entry | {"preset": "paper", "mean": -0.12, "low": -0.5, "high": 0.25}])
     monkeypatch.setattr(stored, "folder", lambda: tmp_path)
-    kept = stored.load_accuracy()
-    assert kept is not None
-    assert (kept.date, kept.command) == ("2026-11-16", "softermax accuracy --out x")
-    assert [e["arm"] for e in kept.values["entries"]] == ["fp32", "int8", "softermax"]
-    assert software._interval(software._differences(kept.values, "paper")["stsb"]) == (-0.5, 0.25)
+    report = compose(without(outcomes, "accuracy"), "quick", "")
+    section = next(s for s in report.sections if s.name == "accuracy")
+    assert section.origins[-1].command == "softermax accuracy --out FOLDER"
+    (found,) = [c for c in section.comparisons if c.name.startswith("STS-B")]
+    assert found.ours == pytest.approx(-0.12)
+    assert found.note == "1 seeds, 95 % between -0.50 and +0.25"
 
 
 def test_means_stand_where_all_nine_tasks_do() -> None:
@@ -256,10 +239,10 @@ def test_means_stand_where_all_nine_tasks_do() -> None:
         for preset, mean in (("paper", -3.0), ("paper+fold", 0.1))
         for task in tasks
     ]
-    words, folded = software._means(base, {"differences": differences}, 0.5)
+    words, folded = means({"differences": differences}, 0.5)
     assert (words.paper, words.ours, words.verdict) == (0.51, -3.0, "not reached")
     assert (folded.ours, folded.verdict) == (0.1, "reproduced")
-    (alone,) = software._means(base, {"differences": differences[1:11]}, 0.5)
+    (alone,) = means({"differences": differences[1:11]}, 0.5)
     assert (alone.ours, alone.verdict) == (None, "not measured")
 
 
@@ -277,7 +260,7 @@ def test_a_chart_has_a_mark_for_every_value(kind: str) -> None:
     x = [1, 10, 100] if kind == "lines" else ["a", "b <", "c"]
     chart = Chart("c", "t", kind, x, [Series("s", [1.0, None, 2.5]), Series("&", [0.5, 0.25, 4.0])])  # type: ignore[arg-type]
     for width in (charts.WIDE, charts.NARROW):
-        svg = charts.draw(chart, width)
-        assert svg.count('class="mark') == 5
-        assert "b <" not in svg
-        assert f'viewBox="0 0 {width} ' in svg
+        drawing = charts.draw(chart, width)
+        tips = [shape.tip for kind in ("Bar", "Dot") for shape in drawing.of(kind) if shape.tip]  # type: ignore[union-attr]
+        assert len(tips) == 5
+        assert drawing.width == width

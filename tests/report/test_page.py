@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from softermax.report.document import Report, shown
-from softermax.report.write import write
+from softermax.report.document import Document, shown
+from softermax.report.render import write
 
 
 @pytest.fixture(scope="module")
-def opened(browser: Any, report: Report, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def opened(browser: Any, report: Document, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("report")
     browser.url = write(report, folder)[0].as_uri()
     browser.get("about:blank")
@@ -56,7 +56,7 @@ def tip(browser: Any) -> str | None:
     )
 
 
-def test_hovering_a_bar_shows_its_value(page: Any, report: Report) -> None:
+def test_hovering_a_bar_shows_its_value(page: Any, report: Document) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
     for name in ("ladder", "mass", "pe-energy"):
@@ -103,7 +103,7 @@ def fetched(browser: Any, name: str) -> Path:
     return path
 
 
-def test_charts_can_be_downloaded_with_their_colours(page: Any, report: Report) -> None:
+def test_charts_can_be_downloaded_with_their_colours(page: Any, report: Document) -> None:
     chart = next(c for s in report.sections for c in s.charts if c.name == "ladder")
     for kind in ("svg", "png", "csv"):
         (page.downloads / f"ladder.{kind}").unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def test_text_in_a_phones_charts_is_large_enough_to_read(page: Any) -> None:
     assert scale > 0.9
 
 
-def test_headings_links_and_names_are_in_order(page: Any, report: Report) -> None:
+def test_headings_links_and_names_are_in_order(page: Any, report: Document) -> None:
     links = page.execute_script(
         "return [...document.querySelectorAll('.overview a')].map((a) => document.querySelector(a.hash) !== null)"
     )

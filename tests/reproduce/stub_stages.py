@@ -8,14 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from softermax.reproduce.stage import Progress, Settings
+from softermax.progress import Progress
+from softermax.reproduce.stage import Settings
 
 
 def count(settings: Settings, progress: Progress) -> dict[str, Any]:
-    """Leaves a line a run in the file ``runs``."""
+    """Leaves a line per run in the file ``runs``."""
     with Path(settings["runs"]).open("a", encoding="utf-8") as file:
         file.write(settings["name"] + "\n")
-    progress(0.5, "half way")
+    progress(1, 2, "half way")
     print("noise that must not reach the messages")
     return {"name": settings["name"], "fresh": bool(settings.get("fresh"))}
 
@@ -39,7 +40,7 @@ def no_number(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 def wait(settings: Settings, progress: Progress) -> dict[str, Any]:
     """Until the file ``go`` is there."""
-    progress(0.1, f"worker {os.getpid()}")
+    progress(1, 10, f"worker {os.getpid()}")
     while not Path(settings["go"]).exists():
         time.sleep(0.02)
     return {"waited": True}

@@ -16,8 +16,10 @@ HOW = "torch is not installed; it comes with: pip install 'softermax[torch]'"
 def show(shown: display.Display) -> None:
     first, second = STAGES[:2]
     shown.begin(first)
-    shown.progress(0.5, "rows of [16]", 75.0)
-    shown.end(Outcome(first.name, first.title, "done", seconds=61.2))
+    shown.progress(1, 2, "rows of [16]", 75.0)
+    done = Outcome(first.name, first.title, "done", seconds=61.2)
+    shown.end(done)
+    shown.found(done, [f"Figure [3]: finding {n}" for n in range(1, 7)])
     shown.begin(second)
     shown.end(Outcome(second.name, second.title, "missing", HOW))
 
@@ -33,6 +35,10 @@ def test_lines_tell_what_begins_how_far_it_is_and_how_it_ends(
     assert said[0] == f"[1/2] ladder: {STAGES[0].title}"
     assert said[1] == "[1/2] ladder: 50% rows of [16], about 1 min 15 s left in all"
     assert said[2] == "[1/2] ladder: 1 min 1 s"
+    assert said[3:8] == [
+        *(f"  Figure [3]: finding {n}" for n in range(1, 5)),
+        "  and 2 more in the report",
+    ]
     assert said[-1] == f"[2/2] drop-in: missing: {HOW}"
 
 
@@ -48,6 +54,7 @@ def test_bars_show_the_same_with_brackets_and_all(monkeypatch: pytest.MonkeyPatc
         show(shown)
     assert "softermax[torch]" in terminal.getvalue()
     assert "about 1 min 15 s left" in terminal.getvalue()
+    assert "ladder: Figure [3]: finding 4" in terminal.getvalue()
 
 
 def test_quiet_shows_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
 import signal
@@ -9,14 +11,16 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import softermax
+from softermax import cache as package_cache
 from softermax.reproduce import run as running
-from softermax.reproduce import stage as staging
-from softermax.reproduce.run import reproduce
+from softermax.reproduce.run import reproduce as reproducing
 from softermax.reproduce.stage import Outcome, Stage
 from softermax.reproduce.stages import STAGES
 
@@ -35,6 +39,10 @@ def stub(name: str, function: str = "count", full_only: bool = False, **settings
     )
 
 
+def reproduce(*arguments: Any, **options: Any) -> list[Outcome]:
+    return list(reproducing(*arguments, **options))
+
+
 class Heard:
     """A display that writes down what it is told."""
 
@@ -47,12 +55,16 @@ class Heard:
     def begin(self, stage: Stage) -> None:
         self.begun.append(stage.name)
 
-    def progress(self, share: float, note: str, left: float) -> None:
+    def progress(self, done: int, total: int, note: str, left: float) -> None:
+        assert 0 <= done <= total
         self.notes.append(note)
         self.left.append(left)
 
     def end(self, outcome: Outcome) -> None:
         self.ended.append(outcome)
+
+    def found(self, outcome: Outcome, findings: Sequence[str]) -> None:
+        """Told by the command, not by the run."""
 
 
 def test_stages_run_once_and_are_kept(tmp_path: Path) -> None:
@@ -130,11 +142,12 @@ def test_other_settings_other_code_or_a_damaged_file_run_again(
     assert times() == 1
     assert times(rows=2) == 2
     assert times(rows=2) == 2
-    monkeypatch.setattr(staging, "content", lambda parts: "changed")
+    monkeypatch.setattr(package_cache, "fingerprint", lambda sources: "changed")
     assert times(rows=2) == 3
     for path in cache.glob("reproduce/first-*.json"):
         path.write_text("{")
-    assert times(rows=2) == 4
+    with pytest.warns(UserWarning, match=r"first-\w+\.json in the cache cannot be read"):
+        assert times(rows=2) == 4
 
 
 def test_a_quick_run_takes_what_a_full_one_has_done(tmp_path: Path) -> None:
@@ -171,11 +184,10 @@ def test_an_interrupted_run_leaves_nothing_broken_and_goes_on(tmp_path: Path, ca
     script = textwrap.dedent(
         """
         import sys
-        from test_run import Heard, stub
-        from softermax.reproduce.run import reproduce
+        from test_run import Heard, reproduce, stub
 
         class Loud(Heard):
-            def progress(self, share, note, left):
+            def progress(self, done, total, note, left):
                 if note.startswith("worker"):
                     print(note, flush=True)
 
@@ -216,12 +228,50 @@ def test_the_time_left_follows_the_pace_of_what_is_done() -> None:
     assert estimate.left(stages[1], 0.5, 2.0) == pytest.approx(2.0 + 4.0)
 
 
-def test_every_stage_has_a_target_and_parts_that_exist() -> None:
-    import importlib
+def test_outcomes_come_one_by_one(tmp_path: Path) -> None:
+    """So that the first is shown while the next one runs."""
+    runs = tmp_path / "runs"
+    outcomes = reproducing([stub(name, runs=str(runs)) for name in ("first", "second")], "quick")
+    assert next(outcomes).name == "first"
+    assert runs.read_text().split() == ["first"]
+    assert next(outcomes).name == "second"
 
+
+def test_every_stage_has_a_target_and_sources_that_exist() -> None:
     assert len({stage.name for stage in STAGES}) == len(STAGES)
     for stage in STAGES:
         module, _, function = stage.target.partition(":")
         assert callable(getattr(importlib.import_module(module), function))
-        assert staging.content(stage.parts)
+        assert package_cache.fingerprint(stage.sources)
         assert stage.settings("full", {}) is not None
+
+
+@pytest.mark.parametrize("module", ["arithmetic", "hardware", "models", "speed"])
+def test_a_stage_depends_on_every_module_that_it_imports(
+    module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stages import what is heavy when they run: it must be among their sources all the same."""
+    target = f"softermax.reproduce.stages.{module}"
+    stages = [stage for stage in STAGES if stage.target.startswith(f"{target}:")]
+    path = importlib.import_module(target).__file__
+    assert path is not None
+    imported = {
+        node.module.removeprefix("softermax.")
+        for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("softermax.")
+    }
+    read = Path.read_bytes
+    digests = {stage.name: package_cache.fingerprint(stage.sources) for stage in stages}
+    for name in imported - {"extras", "finetune"}:
+        base = Path(softermax.__file__).parent.joinpath(*name.split("."))
+        file = base.with_suffix(".py") if base.with_suffix(".py").is_file() else base / "__init__.py"
+
+        def changed(self: Path, file: Path = file) -> bytes:
+            return read(self) + (b"#" if self == file else b"")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_bytes", changed)
+            package_cache.fingerprint.cache_clear()
+            moved = {s.name for s in stages if package_cache.fingerprint(s.sources) != digests[s.name]}
+        package_cache.fingerprint.cache_clear()
+        assert moved, f"{name} is not among the sources of {', '.join(digests)}"

@@ -13,7 +13,10 @@ from softermax.extras import need
 from softermax.spec import get_spec
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from softermax.cli import Commands
+    from softermax.report.document import Document
     from softermax.reproduce.stage import Mode, Outcome, Stage
 
 
@@ -64,8 +67,9 @@ def _register_reproduce(commands: Commands) -> None:
 
 
 def reproduce(args: argparse.Namespace) -> int:
-    from softermax.report.content import compose
-    from softermax.report.write import write
+    need("jinja2", "cli")
+    from softermax.report.render import counted, write
+    from softermax.report.sections import compose
     from softermax.reproduce.display import display
     from softermax.reproduce.run import choose, log_of
     from softermax.reproduce.run import reproduce as run
@@ -83,23 +87,27 @@ def reproduce(args: argparse.Namespace) -> int:
         return _list_stages(args, STAGES, mode, options)
     if Path(args.out).exists() and not Path(args.out).is_dir():
         raise ValueError(f"--out {args.out}: not a folder")
+    asked = {stage.name for stage in chosen}
+    outcomes: list[Outcome] = []
     try:
         with display(chosen, args.quiet) as shown:
-            outcomes = run(STAGES, mode, args.stage, options, args.fresh, shown)
+            for outcome in run(STAGES, mode, args.stage, options, args.fresh, shown):
+                outcomes.append(outcome)
+                # A report of what there is after every stage: nobody waits for the last one to see the first.
+                report = compose([*outcomes, *_to_come(STAGES, outcomes)], mode, _command(args))
+                written = write(report, args.out)
+                if shown and outcome.name in asked:
+                    shown.found(outcome, _findings(report, outcome.name))
     except KeyboardInterrupt:
         print("what is finished is kept; the same command goes on from there", file=sys.stderr)
         raise
-    report = compose(outcomes, mode, _command(args))
-    written = write(report, args.out)
-    asked = {stage.name for stage in chosen}
     broken = [outcome for outcome in outcomes if outcome.name in asked and not outcome.is_done]
     if args.json:
         print_json(report.to_json())
     else:
         print_table(
             [
-                {"paper": s.where or "ours", "what": s.title}
-                | {"verdicts": ", ".join(f"{count} {word}" for word, count in s.tally.items())}
+                {"paper": s.where or "ours", "what": s.title, "verdicts": counted(s.tally)}
                 for s in report.sections
             ]
         )
@@ -113,6 +121,26 @@ def reproduce(args: argparse.Namespace) -> int:
         if not args.quiet:
             print(f"\nreport: {written[0]}, and as .md and .json")
     return 1 if broken else 0
+
+
+def _to_come(stages: Sequence[Stage], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Stages that this run has not come to yet."""
+    from softermax.reproduce.stage import Outcome
+
+    return [Outcome(s.name, s.title, "not run", "still to come") for s in stages[len(outcomes) :]]
+
+
+def _findings(report: Document, stage: str) -> list[str]:
+    """What a stage has just shown, a line per comparison with the paper."""
+    from softermax.report.document import shown
+
+    lines = []
+    for section in report.sections:
+        for c in section.comparisons if section.stages[:1] == [stage] else ():
+            if c.verdict != "not measured" and not c.note.startswith("stored"):
+                paper = f" (paper: {shown(c.paper)})" if c.paper is not None else ""
+                lines.append(f"{section.where}: {c.name}: {shown(c.ours)}{paper}, {c.verdict}")
+    return lines
 
 
 def _command(args: argparse.Namespace) -> str:

@@ -14,11 +14,17 @@ Number = int | float
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     note: str = ""
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Which columns hold nothing but numbers."""
+        kinds = [{type(row[i]) for row in self.rows} for i in range(len(self.columns))]
+        return [found <= {int, float, type(None)} for found in kinds]
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """``x`` are labels for bars, numbers for lines. A stacked chart's series add up."""
+    """``x`` are labels for bars; for lines, numbers on a logarithmic axis. A stacked chart's series add up."""
 
     name: str
     """A file name without its ending, and the id on the page."""
@@ -39,15 +45,13 @@ class Chart:
     series: Sequence[Series]
     x_label: str = ""
     y_label: str = ""
-    log: bool = False
-    """Both axes of a line chart logarithmic; otherwise only its x axis is."""
     mark: float | None = None
     """A value to draw a line at: the paper's, or one for no difference."""
     mark_label: str = ""
 
-    def table(self) -> Table:
+    def table(self) -> ReportTable:
         rows = [[at, *(series.values[i] for series in self.series)] for i, at in enumerate(self.x)]
-        return Table(self.title, [self.x_label or "", *(series.name for series in self.series)], rows)
+        return ReportTable(self.title, [self.x_label or "", *(series.name for series in self.series)], rows)
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,10 @@ class Section:
     """The table or figure of the paper; empty for what it lacks."""
     title: str
     claim: str
-    stages: Sequence[str]
+    stages: Sequence[str] = ()
     origins: Sequence[Origin] = ()
     comparisons: Sequence[Comparison] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[ReportTable] = ()
     charts: Sequence[Chart] = ()
     notes: Sequence[str] = ()
     missing: Sequence[str] = ()
@@ -82,7 +86,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Report:
+class Document:
     mode: str
     date: str
     command: str
@@ -102,7 +106,7 @@ class Report:
         used = {c.rule for section in self.sections for c in section.comparisons}
         return {name: rule for name, rule in RULES.items() if name in used}
 
-    def stage_table(self) -> Table:
+    def stage_table(self) -> ReportTable:
         rows: list[list[Cell]] = []
         for outcome in self.outcomes:
             status = "done before" if outcome.is_done and outcome.earlier else outcome.status
@@ -115,7 +119,7 @@ class Report:
                 ]
             )  # fmt: skip
         columns = ["stage", "what", "status", "size", "seconds", "CPU seconds", "date", "why"]
-        return Table("Stages", columns, rows)
+        return ReportTable("Stages", columns, rows)
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)

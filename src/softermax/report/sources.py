@@ -1,4 +1,4 @@
-"""What the sections are made of: outcomes of stages, stored results, and the paper's own figures."""
+"""What the sections are made of: outcomes of stages, and stored results where a run has none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 
 from softermax.report import stored
 from softermax.report.document import Origin
-from softermax.report.stored import Stored
 from softermax.reproduce.stage import Outcome
+from softermax.results import Envelope
+
+MeasuredRow = dict[str, Any]
+"""A row of a stage's result or of a result file."""
 
 
 class Sources:
@@ -38,15 +41,32 @@ class Sources:
         how = {"failed": "failed", "missing": "could not run", "not run": "was not run"}[outcome.status]
         return [f"The stage {stage} {how}: {outcome.reason}"]
 
-    def is_full(self, stage: str) -> bool:
-        outcome = self._outcomes.get(stage)
-        return outcome is not None and outcome.is_done and outcome.mode == "full"
-
-    def stored(self, name: str) -> Stored | None:
-        if not self._use_stored:
-            return None
-        return stored.load_accuracy() if name == "accuracy" else stored.load(name)
+    def stored(self, name: str) -> Envelope | None:
+        return stored.load(name) if self._use_stored else None
 
     @staticmethod
-    def stored_origin(found: Stored) -> Origin:
+    def stored_origin(found: Envelope) -> Origin:
         return Origin("stored result", found.date, found.command)
+
+    def rows(self, stage: str, name: str, same: Sequence[str]) -> tuple[list[MeasuredRow], list[Origin]]:
+        """This run's rows, then stored ones of what it has not measured; each says when it was ``measured``.
+
+        Rows whose values of ``same`` are equal are about the same thing. A full run has all there is.
+        """
+        result, origins = self.result(stage), self.origin(stage)
+        rows: list[MeasuredRow] = []
+        if result is not None:
+            when = origins[0].what.removeprefix("measured in ")
+            rows = [dict(row) | {"measured": when} for row in result["rows"]]
+        kept = None if self._is_full(stage) else self.stored(name)
+        if kept is not None:
+            known = {tuple(row[key] for key in same) for row in rows}
+            more = [row for row in kept.rows if tuple(row[key] for key in same) not in known]
+            rows += [dict(row) | {"measured": f"stored, {kept.date}"} for row in more]
+            if more:
+                origins = [*origins, self.stored_origin(kept)]
+        return rows, origins
+
+    def _is_full(self, stage: str) -> bool:
+        outcome = self._outcomes.get(stage)
+        return outcome is not None and outcome.is_done and outcome.mode == "full"

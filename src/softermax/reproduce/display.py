@@ -13,6 +13,8 @@ from softermax.reproduce.stage import Outcome, Stage
 
 _EVERY = 10.0
 """Seconds between two lines of a stage in a pipe."""
+_FINDINGS = 4
+"""Lines that are shown of what a stage found."""
 
 
 def duration(seconds: float) -> str:
@@ -35,6 +37,12 @@ def said(outcome: Outcome) -> str:
     return f"{outcome.status}: {outcome.reason}"
 
 
+def shortened(findings: Sequence[str]) -> list[str]:
+    """As many as a reader follows while the rest runs."""
+    more = len(findings) - _FINDINGS
+    return [*findings[:_FINDINGS], *([f"and {more} more in the report"] if more > 0 else [])]
+
+
 class Lines:
     """For pipes and logs."""
 
@@ -47,20 +55,24 @@ class Lines:
         self._last = time.monotonic()
         self._print(stage.title)
 
-    def progress(self, share: float, note: str, left: float) -> None:
+    def progress(self, done: int, total: int, note: str, left: float) -> None:
         if time.monotonic() - self._last >= _EVERY:
             self._last = time.monotonic()
-            self._print(f"{share:.0%} {note}, about {duration(left)} left in all")
+            self._print(f"{done / max(total, 1):.0%} {note}, about {duration(left)} left in all")
 
     def end(self, outcome: Outcome) -> None:
         self._print(said(outcome))
+
+    def found(self, outcome: Outcome, findings: Sequence[str]) -> None:
+        for line in shortened(findings):
+            print(f"  {line}", file=sys.stderr, flush=True)
 
     def _print(self, text: str) -> None:
         print(f"{self._name}: {text}", file=sys.stderr, flush=True)
 
 
 class Bars:
-    """For terminals: a bar a stage, and one for all with the time left."""
+    """For terminals: a bar per stage, and one for all with the time left."""
 
     def __init__(self, stages: Sequence[Stage], progress: Any) -> None:
         """``progress`` is rich's; its columns show the fields ``note`` and ``left`` as they are."""
@@ -76,7 +88,8 @@ class Bars:
         self._now = stage.name
         self._progress.start_task(self._tasks[stage.name])
 
-    def progress(self, share: float, note: str, left: float) -> None:
+    def progress(self, done: int, total: int, note: str, left: float) -> None:
+        share = done / max(total, 1)
         self._progress.update(self._tasks[self._now], completed=share, **({"note": note} if note else {}))
         self._progress.update(self._all, completed=self._done + share, left=f"about {duration(left)} left")
 
@@ -86,6 +99,10 @@ class Bars:
         self._progress.update(task, note=said(outcome), **({"completed": 1.0} if outcome.is_done else {}))
         self._progress.stop_task(task)
         self._progress.update(self._all, completed=self._done)
+
+    def found(self, outcome: Outcome, findings: Sequence[str]) -> None:
+        for line in shortened(findings):
+            self._progress.console.print(f"{outcome.name}: {line}", markup=False, highlight=False)
 
 
 @contextlib.contextmanager

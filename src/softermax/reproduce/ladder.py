@@ -15,7 +15,7 @@ from softermax import reference
 from softermax.extras import need
 from softermax.files import replacing
 from softermax.golden import Trace
-from softermax.spec import LOG2E, get_spec
+from softermax.spec import LOG2E, PRESETS, get_spec
 
 FloatArray = NDArray[np.float64]
 
@@ -72,14 +72,14 @@ def ladder(scores: FloatArray) -> list[Step]:
 
 
 def paper_trace(scores: FloatArray) -> Trace:
-    trace = get_spec("paper").run(scores, trace=True).trace
+    trace = PRESETS["paper"].run(scores, trace=True).trace
     assert trace is not None
     return trace
 
 
 def trace_rows(trace: Trace) -> list[dict[str, Any]]:
-    """One row a slice: what the Unnormed Softmax unit holds, then what the row ends with."""
-    spec = get_spec("paper")
+    """One row per slice: what the Unnormed Softmax unit holds, then what the row ends with."""
+    spec = PRESETS["paper"]
     return [
         {
             "slice": s,
@@ -99,7 +99,7 @@ def draw(example: Example, path: Path) -> None:
     need("matplotlib", "cli")
     from matplotlib.figure import Figure
 
-    spec, trace = get_spec("paper"), paper_trace(example.scores)
+    spec, trace = PRESETS["paper"], paper_trace(example.scores)
     columns = len(example.tokens)
     at = np.arange(columns)
     figure = Figure(figsize=(11, 7), layout="constrained")

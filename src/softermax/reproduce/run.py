@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from softermax.cache import cache_dir
+from softermax.progress import Progress
 from softermax.reproduce.stage import Mode, Outcome, Settings, Stage, Status
-from softermax.reproduce.worker import MISSING
+from softermax.reproduce.worker import FAILED, MISSING
 from softermax.results import today
 
 _GRACE = 10.0
@@ -26,9 +27,13 @@ class Display(Protocol):
 
     def begin(self, stage: Stage) -> None: ...
 
-    def progress(self, share: float, note: str, left: float) -> None: ...
+    def progress(self, done: int, total: int, note: str, left: float) -> None:
+        """As `softermax.progress` has it, and about how many seconds are left of all stages."""
 
     def end(self, outcome: Outcome) -> None: ...
+
+    def found(self, outcome: Outcome, findings: Sequence[str]) -> None:
+        """What an outcome says, in lines for a reader; told by who makes the report."""
 
 
 def choose(stages: Sequence[Stage], names: Sequence[str], mode: Mode) -> list[Stage]:
@@ -53,11 +58,12 @@ def reproduce(
     options: Mapping[str, Any] | None = None,
     fresh: bool = False,
     display: Display | None = None,
-) -> list[Outcome]:
+) -> Iterator[Outcome]:
     """Run the chosen stages that are not finished yet; also says what there is of the others.
 
-    A finished stage is kept in the cache at once, so that an interrupted run goes on behind it. Of a quick run,
-    stages that a full run with the same package has finished are taken from that.
+    The outcome of every stage comes as soon as it is there. A finished stage is kept in the cache at once, so that an
+    interrupted run goes on after it. Of a quick run, stages that a full run with the same package has finished are
+    taken from that.
     """
     options = options or {}
     chosen = {stage.name for stage in choose(stages, names, mode)}
@@ -66,7 +72,6 @@ def reproduce(
         for stage in stages
     }
     estimate = _Estimate([stage for stage in stages if stage.name in chosen and not ready[stage.name]], mode)
-    outcomes = []
     for stage in stages:
         outcome = ready[stage.name]
         if stage.name in chosen:
@@ -78,8 +83,7 @@ def reproduce(
                 display.end(outcome)
         elif outcome is None:
             outcome = Outcome(stage.name, stage.title, "not run", _why_not(stage, mode, names), mode=mode)
-        outcomes.append(outcome)
-    return outcomes
+        yield outcome
 
 
 def earlier(stage: Stage, mode: Mode, options: Mapping[str, Any]) -> Outcome | None:
@@ -87,7 +91,7 @@ def earlier(stage: Stage, mode: Mode, options: Mapping[str, Any]) -> Outcome | N
     modes: tuple[Mode, ...] = ("full", "quick") if mode == "quick" else ("full",)
     for wanted in modes:
         settings = stage.settings(wanted, options)
-        found = Outcome.load(stage.saved(settings)) if settings is not None else None
+        found = Outcome.kept(stage.saved(settings)) if settings is not None else None
         if found is not None:
             return found
     return None
@@ -113,11 +117,12 @@ def _run(
     saved = stage.saved(settings)
     started = time.monotonic()
 
-    def progress(share: float, note: str) -> None:
+    def progress(done: int, total: int, note: str = "") -> None:
         if display:
-            display.progress(share, note, estimate.left(stage, share, time.monotonic() - started))
+            left = estimate.left(stage, done / max(total, 1), time.monotonic() - started)
+            display.progress(done, total, note, left)
 
-    progress(0.0, "")
+    progress(0, 1)
     # Long stages keep their parts; they are told to drop them too.
     answer = _in_process(stage, settings | ({"fresh": True} if fresh else {}), progress)
     seconds = round(time.monotonic() - started, 1)
@@ -137,7 +142,7 @@ def log_of(stage: str) -> Path:
     return cache_dir("reproduce", "logs") / f"{stage}.log"
 
 
-def _in_process(stage: Stage, settings: Settings, progress: Any) -> dict[str, Any]:
+def _in_process(stage: Stage, settings: Settings, progress: Progress) -> dict[str, Any]:
     """The worker's last message; one that says how it ended where it sent none."""
     read, write = os.pipe()
     order = {"target": stage.target, "settings": settings, "path": sys.path}
@@ -160,8 +165,8 @@ def _in_process(stage: Stage, settings: Settings, progress: Any) -> dict[str, An
             worker.stdin.close()
             for line in pipe:
                 message = json.loads(line)
-                if "share" in message:
-                    progress(message["share"], message["note"])
+                if "done" in message:
+                    progress(message["done"], message["total"], message["note"])
                 else:
                     answer = message
             worker.wait()
@@ -171,7 +176,7 @@ def _in_process(stage: Stage, settings: Settings, progress: Any) -> dict[str, An
         return answer
     code = worker.returncode
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return {"error": f"its process ended with {how}", "kind": "failed"}
+    return {"error": f"its process ended with {how}", "kind": FAILED}
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:

@@ -1,7 +1,7 @@
 """The process that one stage runs in: ``python -m softermax.reproduce.worker``.
 
 It reads ``{"target", "settings", "path"}`` as JSON from standard input, and answers on the file descriptor that its
-argument names with lines of JSON: ``{"share", "note"}`` as it goes on, then ``{"result", "cpu"}`` or
+argument names with lines of JSON: ``{"done", "total", "note"}`` as it goes on, then ``{"result", "cpu"}`` or
 ``{"error", "kind"}``. What the stage prints goes to standard output and error, which are a log file.
 """
 
@@ -33,8 +33,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(target: str, settings: dict[str, Any], pipe: TextIO) -> dict[str, Any]:
-    def progress(share: float, note: str) -> None:
-        _send(pipe, {"share": share, "note": note})
+    def progress(done: int, total: int, note: str = "") -> None:
+        _send(pipe, {"done": done, "total": total, "note": note})
 
     try:
         module, _, function = target.partition(":")

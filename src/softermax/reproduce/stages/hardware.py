@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from softermax.reproduce.stage import Progress, Settings
+from softermax.progress import Progress, within
+from softermax.reproduce.stage import Settings
 from softermax.spec import PRESETS
 
+SOURCES = ("reproduce.stages.hardware", "golden", "verify", "rtl/", "silicon/")
 SEQUENCE = 384
 
 
@@ -28,7 +30,7 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
     ]
     found = []
     for done, (body, name, spec) in enumerate(jobs):
-        progress(done / len(jobs), f"{body.name}, {name}")
+        progress(done, len(jobs), f"{body.name}, {name}")
         rows = max(1, int(settings["rows"] * body.share))
         verdict = check(body, {name: spec}, settings["rows"])
         found.append(
@@ -48,12 +50,12 @@ def units(settings: Settings, progress: Progress) -> dict[str, Any]:
 
     root = settings.get("pdk_root")
     libraries = ["nangate45", "asap7"] if root else ["nangate45"]
-    progress(0.0, "attention scores of MiniLM")
+    progress(0, 1, "attention scores of MiniLM")
     orders = orders_of(libraries, settings["widths"], None, root, settings["baselines"], settings["presets"])
     table = build(
         orders,
         settings["baselines"],
-        progress=lambda done, total, note: progress(done / total, note),
+        progress=progress,
     )
     return {
         "rows": table.to_json(),
@@ -75,7 +77,7 @@ def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
     root = settings.get("pdk_root")
     libraries = ["nangate45", "asap7"] if root else ["nangate45"]
     designs = [(library, width) for library in libraries for width in settings["widths"]]
-    progress(0.0, "operands of MiniLM")
+    progress(0, 1, "operands of MiniLM")
     measured = [
         measure(
             library,
@@ -83,7 +85,7 @@ def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
             root,
             None,
             settings["baselines"],
-            lambda done, total, note, before=number: progress((before + done / total) / len(designs), note),
+            within(progress, number, len(designs)),
         )
         for number, (library, width) in enumerate(designs)
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -11,11 +10,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from softermax.cache import cache_dir
-from softermax.reproduce.stage import Progress, Settings, content
+from softermax import cache
+from softermax.progress import Progress, within
+from softermax.reproduce.stage import Settings
 
+SOURCES = ("reproduce.stages.models", "golden", "functional", "pytorch/", "kernels/", "models/")
+TRAINING_SOURCES = (*SOURCES, "finetune/")
 VARIANTS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
-MODEL = "minilm"
 _BATCH = 32
 _NEIGHBOURS = 50
 
@@ -28,7 +29,7 @@ def drop_in(settings: Settings, progress: Progress) -> dict[str, Any]:
     from softermax.models.pretrained import movie_reviews, plain_text
     from softermax.models.statistics import load_exact
 
-    tokenizer, model = load_exact(MODEL)
+    tokenizer, model = load_exact(settings["model"])
     texts = [text for text, _ in itertools.islice(movie_reviews("rotten_tomatoes"), settings["sentences"])]
     ordered = sorted(texts, key=len)
     sentences = [
@@ -46,14 +47,9 @@ def drop_in(settings: Settings, progress: Progress) -> dict[str, Any]:
     ]
     kinds = {"sentences": sentences, f"passages of {length} tokens": passages}
     rows: list[dict[str, Any]] = []
-    for kind, batches in kinds.items():
-        at = 0.0 if not rows else 0.5
-
-        def half(share: float, note: str, at: float = at) -> None:
-            progress(at + share / 2, note)
-
-        rows += _compare(model, kind, batches, half)
-    return {"model": MODEL, "rows": rows, "source": "movie reviews from PyPI"}
+    for number, (kind, batches) in enumerate(kinds.items()):
+        rows += _compare(model, kind, batches, within(progress, number, len(kinds)))
+    return {"model": settings["model"], "rows": rows, "source": "movie reviews from PyPI"}
 
 
 def _compare(
@@ -63,7 +59,7 @@ def _compare(
 
     from softermax.functional import softermax
     from softermax.models.drop_in import Attended, disable, enable, observe
-    from softermax.spec import get_spec
+    from softermax.spec import get_rows_spec
 
     far: dict[str, list[Any]] = {name: [] for name in VARIANTS}
     sums: dict[str, list[Any]] = {name: [] for name in VARIANTS}
@@ -72,19 +68,20 @@ def _compare(
         """Rows of attention: how far each variant's lies from the exact one, for the same scores."""
         keep = torch.ones_like(call.scores, dtype=torch.bool) if call.mask is None else call.mask
         for name in VARIANTS:
-            ours = softermax(call.scores, mask=call.mask, spec=get_spec(name))
+            ours = softermax(call.scores, mask=call.mask, spec=get_rows_spec(name, "the stage drop-in"))
             rows = ((ours - call.probabilities) * keep).abs().sum(-1) / 2
             real = keep.expand(call.scores.shape).any(-1)
             far[name].append(rows[real])
             sums[name].append((ours * keep).sum(-1)[real])
 
-    progress(0.0, f"{kind}, exact softmax")
+    steps = 1 + len(VARIANTS)
+    progress(0, steps, f"{kind}, exact softmax")
     disable(model)
     with torch.no_grad(), observe(see):
         exact = _embed(model, batches)
     found = []
-    for done, name in enumerate(VARIANTS):
-        progress((done + 1) / (len(VARIANTS) + 1), f"{kind}, {name}")
+    for done, name in enumerate(VARIANTS, 1):
+        progress(done, steps, f"{kind}, {name}")
         enable(model, name)
         with torch.no_grad():
             ours = _embed(model, batches)
@@ -108,7 +105,7 @@ def _compare(
 
 
 def _embed(model: Any, batches: list[dict[str, Any]]) -> Any:
-    """A vector a text: the mean of its tokens' last states, as this model's embeddings are made."""
+    """A vector per text: the mean of its tokens' last states, as this model's embeddings are made."""
     import torch
 
     vectors = []
@@ -132,7 +129,7 @@ def finetune(settings: Settings, progress: Progress) -> dict[str, Any]:
     from softermax.finetune import cells
 
     changes = {k: v for k, v in settings.items() if k not in ("seeds", "fresh")}
-    runs = cells.planned(["movies"], model=MODEL, seeds=settings["seeds"], **changes)
+    runs = cells.planned(["movies"], seeds=settings["seeds"], **changes)
     return _table(runs, _folder("finetune", settings), None, progress)
 
 
@@ -148,8 +145,8 @@ def accuracy(settings: Settings, progress: Progress) -> dict[str, Any]:
 def _folder(stage: str, settings: Settings) -> Path:
     """Where the parts of a long stage are kept until all are there; other code or settings, another folder."""
     values = {k: v for k, v in settings.items() if k != "fresh"}
-    depends = json.dumps([values, content(("models", "finetune", "pytorch", "kernels"))], sort_keys=True)
-    folder = cache_dir("reproduce", stage, hashlib.sha256(depends.encode()).hexdigest()[:12])
+    key = cache.key(json.dumps(values, sort_keys=True), sources=TRAINING_SOURCES)
+    folder = cache.cache_dir("reproduce", stage, key)
     if settings.get("fresh"):
         shutil.rmtree(folder)
     return folder
@@ -164,11 +161,12 @@ def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) ->
     def announce(number: int, count: int, run: Any) -> None:
         nonlocal at, arm
         at, arm = already + number, f"{run.task}, {run.arm}"
-        progress(at / len(runs), arm)
+        progress(at, len(runs), arm)
 
-    def report(done: int, total: int, note: str) -> None:
+    def report(done: int, total: int, note: str = "") -> None:
         said = f"{arm}, step {done} of {total}" + (f", {note}" if note else "")
-        progress((at + 0.9 * done / total) / len(runs), said)
+        # The predictions after the last step take about a tenth of the time.
+        within(progress, at, len(runs))(9 * done, 10 * total, said)
 
     cells.fill(runs, folder, data_dir, announce, report)
     wanted = {run.cell for run in runs}
@@ -193,7 +191,7 @@ def perplexity(settings: Settings, progress: Progress) -> dict[str, Any]:
         settings["contexts"],
         out=_folder("perplexity", settings),
         command="softermax reproduce --full --stage perplexity",
-        report=lambda done, total, note: progress(done / total, note),
+        report=progress,
     )
     return {"rows": rows}
 

