@@ -16,6 +16,7 @@ from softermax.golden.rows import (
     power_of_two,
     quantize,
     reciprocal,
+    saturates,
     softermax,
     weights,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "power_of_two",
     "quantize",
     "reciprocal",
+    "saturates",
     "softermax",
     "weights",
 ]

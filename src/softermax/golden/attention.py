@@ -32,8 +32,14 @@ class AttentionOutput:
 
 def requantize(scores: IntArray, scale: float, spec: SoftermaxSpec) -> IntArray:
     """Integer scores to input words: A1 with one factor, rounded once to single precision."""
-    factor = np.float32(scale * spec.input_scale)
-    return saturate(round_to_integer(scores.astype(np.float32) * factor, spec.input_rounding), spec.input)
+    with np.errstate(over="ignore"):
+        factor = np.float32(scale * spec.input_scale)
+        if not np.isfinite(factor):
+            raise ValueError(f"scale = {scale}: times {spec.input_scale:g} it must be a finite single")
+        scaled = scores.astype(np.float32) * factor
+    # Clipping before the rounding loses nothing and keeps huge products within 64 bits.
+    limit = 2.0 ** (spec.input.bits + 1)
+    return saturate(round_to_integer(np.clip(scaled, -limit, limit), spec.input_rounding), spec.input)
 
 
 def attention(
@@ -80,7 +86,8 @@ def attention(
         leading_one, recip = rows.exponent, np.ones_like(rows.exponent)
         shift = spec.output.fraction + rows.exponent
     factor = value_scale * np.exp2(-shift.astype(np.float64))
-    value = ((accumulators * recip[..., None]).astype(np.float64) * factor[..., None]).astype(np.float32)
+    # In double precision: the widest accumulators times the widest reciprocal exceed 64 bits.
+    value = (accumulators * recip[..., None].astype(np.float64) * factor[..., None]).astype(np.float32)
     return AttentionOutput(accumulators, leading_one, recip, value)
 
 

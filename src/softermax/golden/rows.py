@@ -104,6 +104,21 @@ def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -
     The product is taken in the scores' own precision, single for anything narrower, so that
     every body rounds the same number. Masked positions may hold anything; they become 0.
     """
+    return saturate(_rounded(x, spec, mask), spec.input)
+
+
+def saturates(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -> BoolArray:
+    """Where A1 clips float scores to the input word: no gradient passes there.
+
+    >>> saturates(np.array([31.8, 31.875, -32.125]), SoftermaxSpec())
+    array([False,  True, False])
+    """
+    word = _rounded(x, spec, mask)
+    return np.asarray((word < spec.input.low) | (word > spec.input.high))
+
+
+def _rounded(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None) -> IntArray:
+    """A1 up to the saturation."""
     values = np.asarray(x)
     if values.dtype.kind in "iu":
         values = values.astype(np.float64)
@@ -122,7 +137,7 @@ def quantize(x: ArrayLike, spec: SoftermaxSpec, mask: ArrayLike | None = None) -
     # Clipping first loses nothing and keeps the product of huge scores finite.
     limit = 2.0 ** (spec.input.integer + 1)
     scaled = np.clip(values, -limit, limit) * values.dtype.type(spec.input_scale)
-    return saturate(round_to_integer(scaled, spec.input_rounding), spec.input)
+    return round_to_integer(scaled, spec.input_rounding)
 
 
 def softermax(

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 from softermax.kernels.core import ISAS, available, isa, status, usable
 from softermax.kernels.plan import refusal, supports
-from softermax.kernels.rows import Prepared, bodies, softermax_int8
+from softermax.kernels.rows import softermax_float, softermax_int8
+from softermax.kernels.verification import bodies
 
 __all__ = [
     "ISAS",
-    "Prepared",
     "available",
     "bodies",
     "isa",
     "refusal",
+    "softermax_float",
     "softermax_int8",
     "status",
     "supports",

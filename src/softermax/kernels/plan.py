@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from softermax import golden
-from softermax.fixedpoint import saturate, shift_right
 from softermax.kernels.core import native
-from softermax.spec import DeferredSpec, SoftermaxSpec
+from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
 from softermax.tables import PiecewiseTable, reciprocal_table
 
 STEPS = 64
@@ -18,12 +17,49 @@ STEPS = 64
 
 ROUNDINGS = {"half-even": 0, "half-up": 1, "truncate": 2}
 MAX_TABLE_BITS = 16
+MAX_HEAD = 256
+MAX_KEYS = 65536
+"""Keys whose products with 8-bit weights surely fit the core's accumulators of 32 bits."""
+MAX_FACTOR = 256.0
+"""Beyond it an integer score could leave the 32-bit range before it is saturated."""
+
+Checks = list[tuple[bool, str]]
 
 
 @lru_cache(maxsize=256)
-def refusal(spec: SoftermaxSpec) -> str | None:
-    """Why the native core does not take a spec, or None where it does."""
+def refusal(spec: AnySpec) -> str | None:
+    """Why the native core does not take a spec, or None where it does.
+
+    With a `SoftermaxSpec` it computes rows and attention, with a `DeferredSpec` attention only.
+    """
+    if isinstance(spec, DeferredSpec):
+        checks = _score_checks(spec.scores) + _deferred_checks(spec)
+    else:
+        checks = _score_checks(spec) + _normalization_checks(spec)
+    return next((reason for holds, reason in checks if not holds), None)
+
+
+def attention_refusal(spec: AnySpec, keys: int, size: int, scale: float) -> str | None:
+    """Why the native core does not compute attention over ``keys`` keys with heads of ``size``, or None where it does."""
     checks = [
+        (size <= MAX_HEAD, f"a head is {size} wide; the core takes up to {MAX_HEAD}"),
+        (keys <= MAX_KEYS, f"there are {keys} keys; the core takes up to {MAX_KEYS}"),
+        (
+            abs(score_factor(spec, scale)) <= MAX_FACTOR,
+            f"scale = {scale} makes an integer score more than {MAX_FACTOR:g} raw units",
+        ),
+    ]
+    return refusal(spec) or next((reason for holds, reason in checks if not holds), None)
+
+
+def score_factor(spec: AnySpec, scale: float) -> float:
+    """What an integer score is multiplied by to be an input word, rounded once to single precision."""
+    scores = spec.scores if isinstance(spec, DeferredSpec) else spec
+    return float(np.float32(scale * scores.input_scale))
+
+
+def _score_checks(spec: SoftermaxSpec) -> Checks:
+    return [
         (
             spec.input.integer == 6 and spec.input.fraction == 2,
             f"input is {spec.input}; the core takes Q(6,2)",
@@ -35,6 +71,11 @@ def refusal(spec: SoftermaxSpec) -> str | None:
             spec.unnormed_rounding == "truncate",
             f"unnormed_rounding is {spec.unnormed_rounding}; the core truncates",
         ),
+    ]
+
+
+def _normalization_checks(spec: SoftermaxSpec) -> Checks:
+    return [
         (
             spec.powsum_rounding != "half-even",
             "powsum_rounding is half-even; the core rounds up or truncates",
@@ -43,6 +84,22 @@ def refusal(spec: SoftermaxSpec) -> str | None:
             spec.output_rounding != "half-even",
             "output_rounding is half-even; the core rounds up or truncates",
         ),
+        *_reciprocal_checks(spec),
+        (spec.output.bits <= 8, f"output is {spec.output}; the core takes up to 8 bits"),
+    ]
+
+
+def _deferred_checks(spec: DeferredSpec) -> Checks:
+    width = spec.scores.slice_width
+    return [
+        (spec.weight.bits <= 8, f"weight is {spec.weight}; the core takes up to 8 bits"),
+        (width is None or width % 4 == 0, f"slice_width = {width}; the core takes multiples of 4"),
+        *_reciprocal_checks(spec),
+    ]
+
+
+def _reciprocal_checks(spec: AnySpec) -> Checks:
+    return [
         (
             spec.reciprocal.fraction <= 15,
             f"reciprocal is {spec.reciprocal}; the core takes up to 15 fraction bits",
@@ -51,13 +108,11 @@ def refusal(spec: SoftermaxSpec) -> str | None:
             reciprocal_table(spec).used_bits <= MAX_TABLE_BITS,
             f"reciprocal_segments = {spec.reciprocal_segments} makes too long a table",
         ),
-        (spec.output.bits <= 8, f"output is {spec.output}; the core takes up to 8 bits"),
     ]
-    return next((reason for holds, reason in checks if not holds), None)
 
 
-def supports(spec: SoftermaxSpec) -> bool:
-    """Whether the native core computes this spec; else PyTorch does."""
+def supports(spec: AnySpec) -> bool:
+    """Whether the native core computes this spec; else PyTorch or the golden model does."""
     return refusal(spec) is None
 
 
@@ -102,10 +157,8 @@ def native_arguments(spec: SoftermaxSpec) -> dict[str, Any]:
 def deferred_arguments(spec: DeferredSpec) -> dict[str, Any]:
     """What the C ABI's smx_attention holds of A8."""
     table = reciprocal_table(spec)
-    u = unnormed_steps(spec.scores)
-    w = saturate(shift_right(u, spec.scores.unnormed.fraction - spec.weight.fraction, "half-up"), spec.weight)
     return {
-        "weight": [int(one) for one in w],
+        "weight": [int(w) for w in golden.weights(unnormed_steps(spec.scores), spec)],
         "powsum_bits": spec.powsum.bits,
         "powsum_high": spec.powsum.high,
         "reciprocal": whole_table(table),
@@ -116,10 +169,18 @@ def deferred_arguments(spec: DeferredSpec) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _native_spec(spec: SoftermaxSpec) -> Any:
-    reason = refusal(spec)
+    if not isinstance(spec, SoftermaxSpec):
+        raise TypeError(
+            f"rows are normalised element by element: spec must be a SoftermaxSpec, got {type(spec).__name__}; "
+            "attention takes a DeferredSpec too"
+        )
+    _require(refusal(spec))
+    return native.Spec(**native_arguments(spec))
+
+
+def _require(reason: str | None) -> None:
     if reason is not None:
         raise ValueError(f"the native core does not take this spec: {reason}")
-    return native.Spec(**native_arguments(spec))
 
 
 _recent: dict[int, tuple[SoftermaxSpec, Any]] = {}
@@ -138,24 +199,17 @@ def native_spec(spec: SoftermaxSpec) -> Any:
     return made
 
 
+def native_attention(spec: AnySpec) -> tuple[Any, Any]:
+    """The core's own objects for attention: those of the scores and, for a `DeferredSpec`, of A8, else None."""
+    return _native_deferred(spec) if isinstance(spec, DeferredSpec) else (native_spec(spec), None)
+
+
 @lru_cache(maxsize=64)
-def native_deferred(spec: DeferredSpec) -> Any:
-    return native.Deferred(**deferred_arguments(spec))
-
-
-def deferred_refusal(spec: DeferredSpec) -> str | None:
-    """Why the native core does not take deferred normalisation with this spec, or None where it does."""
-    width = spec.scores.slice_width
-    checks = [
-        (spec.weight.bits <= 8, f"weight is {spec.weight}; the core takes up to 8 bits"),
-        (width is None or width % 4 == 0, f"slice_width = {width}; the core takes multiples of 4"),
-        (
-            spec.reciprocal.fraction <= 15,
-            f"reciprocal is {spec.reciprocal}; the core takes up to 15 fraction bits",
-        ),
-        (
-            reciprocal_table(spec).used_bits <= MAX_TABLE_BITS,
-            f"reciprocal_segments = {spec.reciprocal_segments} makes too long a table",
-        ),
-    ]
-    return refusal(spec.scores) or next((reason for holds, reason in checks if not holds), None)
+def _native_deferred(spec: DeferredSpec) -> tuple[Any, Any]:
+    _require(refusal(spec))
+    # A8 uses nothing of the scores' own normalisation: whatever that is, the core gets one that it takes.
+    scores = spec.scores.replace(
+        powsum=(10, min(6, spec.scores.unnormed.fraction)), powsum_rounding="half-up", reciprocal=(1, 7),
+        reciprocal_segments=4, output=(1, 7), output_rounding="half-up", output_mode="fixed",
+    )  # fmt: skip
+    return native_spec(scores), native.Deferred(**deferred_arguments(spec))

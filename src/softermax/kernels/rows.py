@@ -1,22 +1,23 @@
-"""int8 rows to uint8 rows, from NumPy."""
+"""Rows from NumPy: int8 words to uint8 words, float scores to probabilities."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softermax.kernels.core import ISAS, isa, native, usable
-from softermax.kernels.plan import native_spec, supports
+from softermax.kernels.plan import native_spec
 from softermax.spec import SoftermaxSpec
 
 if TYPE_CHECKING:
-    from softermax.fixedpoint import IntArray
     from softermax.golden import BoolArray
-    from softermax.verify import Body
 
 MAX_DIMS = 8
+FLOATS = {"float32": 0, "float16": 2}
+"""Scores that NumPy can hold, with the type's number in the C ABI."""
 
 
 def path_number(path: str | None) -> int:
@@ -45,12 +46,12 @@ def softermax_int8(
     entry of ``lengths`` (broadcast to the leading axes), and, with ``causal``, not past its row: row i
     of the last two axes sees columns 0 to i + columns - rows.
     """
-    prepared = Prepared(raw, spec, mask, lengths, causal, out, path, threads)
+    prepared = PreparedRows(raw, spec, mask, lengths, causal, out, path, threads)
     prepared()
     return prepared.words, prepared.exponent
 
 
-class Prepared:
+class PreparedRows:
     """A call of `softermax_int8` with everything checked: calling it again reads the same buffers anew."""
 
     def __init__(
@@ -85,15 +86,15 @@ class Prepared:
         number = path_number(path)
         if columns > 1 and x.strides[-1] != 1:
             x = np.ascontiguousarray(x)
-        keep, keep_stride = _mask(mask, x.shape)
+        keep, keep_stride = dense_mask(mask, x.shape)
         counts = _lengths(lengths, lead)
         self._buffers = x, keep, counts
         self._empty = x.size == 0
         self._arguments = (
             native_spec(spec), list(lead), list(x.strides[:-1]), keep_stride, columns,
-            0 if keep is None else _address(keep), 0 if counts is None else _address(counts),
+            0 if keep is None else address(keep), 0 if counts is None else address(counts),
             causal, columns - lead[-1] if causal else 0,
-            _address(x), _address(out), _address(self.exponent), number, threads,
+            address(x), address(out), address(self.exponent), number, threads,
         )  # fmt: skip
 
     def __call__(self) -> None:
@@ -101,20 +102,68 @@ class Prepared:
             native.rows_int8(*self._arguments)
 
 
+@dataclass(frozen=True)
+class FloatRows:
+    """What the core makes of float scores: probabilities, and what a backward pass needs."""
+
+    probabilities: NDArray[np.floating[Any]]
+    words: NDArray[np.uint8]
+    exponent: NDArray[np.int32]
+    saturated: BoolArray
+    """The scores that A1 clips: no gradient passes there."""
+
+
+def softermax_float(
+    scores: NDArray[np.floating[Any]],
+    spec: SoftermaxSpec,
+    mask: NDArray[np.bool_] | None = None,
+    path: str | None = None,
+    threads: int = 1,
+) -> FloatRows:
+    """Probabilities, of the scores' own type, along the last axis.
+
+    An element takes part where ``mask`` (boolean, broadcast) is True; a NaN or an infinity elsewhere is an error.
+    """
+    x = np.ascontiguousarray(scores)
+    if x.dtype.name not in FLOATS:
+        raise TypeError(f"scores must be one of {', '.join(FLOATS)}, got {x.dtype}")
+    if not 1 <= x.ndim <= MAX_DIMS + 1:
+        raise ValueError(f"scores have {x.ndim} dimensions; must be 1 to {MAX_DIMS + 1}")
+    lead, columns = x.shape[:-1], x.shape[-1]
+    keep, keep_stride = dense_mask(mask, x.shape)
+    y, words, exponent = np.empty_like(x), np.zeros(x.shape, np.uint8), np.zeros(lead, np.int32)
+    marks = np.zeros(
+        (*lead, 1 + (columns + 7) // 8), np.uint8
+    )  # per row: any saturated; then a bit per score
+    if x.size:
+        stride = [step // x.itemsize for step in x.strides[:-1]]
+        broken = native.rows_float(
+            native_spec(spec), list(lead), stride, keep_stride, columns, 0 if keep is None else address(keep),
+            0, False, 0, FLOATS[x.dtype.name], address(x), address(y), address(words), address(marks),
+            address(exponent), path_number(path), threads,
+        )  # fmt: skip
+        if broken >= 0:
+            raise ValueError(
+                f"scores must be finite where they are not masked, found NaN or infinity in row {broken}"
+            )
+    bits = np.unpackbits(marks[..., 1:], axis=-1, bitorder="little", count=columns)
+    return FloatRows(y, words, exponent, bits.astype(np.bool_))
+
+
 def _on_a_line(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """An array that starts on a cache line: only then can large outputs bypass the cache."""
     size = int(np.prod(shape, dtype=np.int64))
     buffer = np.empty(size + 64, dtype=np.uint8)
-    start = -_address(buffer) % 64
+    start = -address(buffer) % 64
     return buffer[start : start + size].reshape(shape)
 
 
-def _address(array: NDArray[Any]) -> int:
+def address(array: NDArray[Any]) -> int:
     # Several times faster than array.ctypes.data.
     return int(array.__array_interface__["data"][0])
 
 
-def _mask(mask: Any, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_] | None, list[int]]:
+def dense_mask(mask: Any, shape: tuple[int, ...]) -> tuple[NDArray[np.bool_] | None, list[int]]:
     """A mask with dense columns, and its strides over the leading axes."""
     if mask is None:
         return None, [0] * (len(shape) - 1)
@@ -143,22 +192,3 @@ def _lengths(lengths: Any, lead: tuple[int, ...]) -> NDArray[np.int32] | None:
     except ValueError:
         raise ValueError(f"lengths of shape {counts.shape} do not broadcast to the rows' {lead}") from None
     return np.ascontiguousarray(np.minimum(whole, np.iinfo(np.int32).max), dtype=np.int32)
-
-
-def bodies() -> list[Body]:
-    """For `softermax verify`: one body for every path that runs here."""
-    from softermax.verify import Body
-
-    if native is None:
-        raise ImportError("the native core is not installed; reinstall with a C++17 compiler to get it")
-
-    def runner(path: str) -> Any:
-        def run(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> tuple[IntArray, IntArray | None]:
-            words, exponent = softermax_int8(raw.astype(np.int8), spec, mask, path=path)
-            return words.astype(np.int64), exponent.astype(
-                np.int64
-            ) if spec.output_mode == "row-scaled" else None
-
-        return run
-
-    return [Body(f"kernel {path}", runner(path), supports) for path in usable()]

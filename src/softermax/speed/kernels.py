@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from softermax.functional import softermax
-from softermax.kernels.rows import Prepared
+from softermax.kernels.rows import PreparedRows
 from softermax.speed.race import OURS, Contestants, Race
 
 IN_CACHE = 1 << 16
@@ -65,7 +65,7 @@ def _int8_rows(rows: int, columns: int, spec: SoftermaxSpec, threads: int, quant
     theirs = _softmaxes(f) | _onnxruntime(f.numpy(), threads) | {"memcpy": copying(x)}
     if quantized:
         theirs |= _quantized_softmax(x, threads)
-    return {OURS: Prepared(x, spec, threads=threads), **theirs}
+    return {OURS: PreparedRows(x, spec, threads=threads), **theirs}
 
 
 def _float_rows(rows: int, columns: int) -> Contestants:
@@ -77,7 +77,7 @@ def _large_rows(spec: SoftermaxSpec, threads: int) -> Contestants:
     columns = 1024
     x = np.tile(scores(1024, columns), (LARGE // columns // 1024, 1))
     f = torch.from_numpy(x).float() / 4
-    return {OURS: Prepared(x, spec, threads=threads), **_softmaxes(f), "memcpy": copying(x)}
+    return {OURS: PreparedRows(x, spec, threads=threads), **_softmaxes(f), "memcpy": copying(x)}
 
 
 def _softmaxes(f: torch.Tensor) -> dict[str, Callable[[], Any]]:

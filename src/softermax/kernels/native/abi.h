@@ -4,9 +4,8 @@
 
 #include <cstdint>
 
-constexpr int SMX_STEPS = 64;      // u is zero beyond 60 raw steps under the max
-constexpr int SMX_MAX_DIMS = 8;    // leading dimensions of a batch of rows
-constexpr int SMX_MAX_HEAD = 256;  // widest attention head
+constexpr int SMX_STEPS = 64;    // u is zero beyond 60 raw steps under the max
+constexpr int SMX_MAX_DIMS = 8;  // leading dimensions of a batch of rows
 
 extern "C" {
 

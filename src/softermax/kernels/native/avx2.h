@@ -216,9 +216,12 @@ struct Avx2 {
         return _mm256_movemask_ps(_mm256_and_ps(a, b)) == 0xff;
     }
     SMX_TARGET static __m256i whole(F v, smx_rounding how) {
-        if (how == SMX_HALF_UP) v = _mm256_add_ps(v, _mm256_set1_ps(0.5f));
-        if (how != SMX_HALF_EVEN) v = _mm256_floor_ps(v);
-        return _mm256_cvtps_epi32(v);
+        if (how == SMX_HALF_EVEN) return _mm256_cvtps_epi32(v);
+        const __m256 floor = _mm256_floor_ps(v);
+        const __m256i down = _mm256_cvtps_epi32(floor);
+        if (how == SMX_TRUNCATE) return down;
+        const __m256 up = _mm256_cmp_ps(_mm256_sub_ps(v, floor), _mm256_set1_ps(0.5f), _CMP_GE_OQ);
+        return _mm256_sub_epi32(down, _mm256_castps_si256(up));  // a set lane is -1
     }
     SMX_TARGET static Bytes narrow(const F* v, smx_rounding how) {
         const __m256i ab = _mm256_packs_epi32(whole(v[0], how), whole(v[1], how));

@@ -197,9 +197,14 @@ struct Avx512 {
         return _mm512_cmp_ps_mask(c, top, _CMP_LE_OQ) == 0xffff && !unordered;
     }
     SMX_TARGET static __m128i bytes(F v, smx_rounding how) {
-        if (how == SMX_HALF_UP) v = _mm512_add_ps(v, _mm512_set1_ps(0.5f));
-        if (how != SMX_HALF_EVEN) v = _mm512_roundscale_ps(v, 0x09);  // floor
-        return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+        if (how == SMX_HALF_EVEN) return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+        const __m512 floor = _mm512_roundscale_ps(v, 0x09);
+        __m512i whole = _mm512_cvtps_epi32(floor);
+        if (how == SMX_HALF_UP) {
+            const __mmask16 up = _mm512_cmp_ps_mask(_mm512_sub_ps(v, floor), _mm512_set1_ps(0.5f), _CMP_GE_OQ);
+            whole = _mm512_mask_add_epi32(whole, up, whole, _mm512_set1_epi32(1));
+        }
+        return _mm512_cvtsepi32_epi8(whole);
     }
     SMX_TARGET static Bytes narrow(const F* v, smx_rounding how) {
         __m512i r = _mm512_castsi128_si512(bytes(v[0], how));

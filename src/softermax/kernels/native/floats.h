@@ -62,9 +62,11 @@ inline void to_type(float v, Fp16* out) {
 
 inline float power_of_two(int exponent) { return from_bits(uint32_t(127 + exponent) << 23); }
 
+// A1's rounding. Half up compares the fraction with one half: adding one half could round up a hair less.
 inline float rounded(float v, smx_rounding how) {
     if (how == SMX_HALF_EVEN) return std::nearbyintf(v);
-    return std::floor(how == SMX_HALF_UP ? v + 0.5f : v);
+    const float whole = std::floor(v);
+    return how == SMX_HALF_UP && v - whole >= 0.5f ? whole + 1.0f : whole;
 }
 
 // A byte for the row, whether any score saturated, and a bit a score.

@@ -17,11 +17,6 @@ constexpr int panel_width() {
 
 inline int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-template <class D>
-int64_t packed_size(int64_t depth, int64_t columns) {
-    return round_up(depth, D::G) * round_up(columns, panel_width<D>());
-}
-
 // Packs `columns` by `depth` elements of `from`; what lies beyond is zero, or D::OFFSET of it.
 template <class D>
 SMX_TARGET void pack(const int8_t* from, int64_t columns, int64_t column_stride, int64_t depth, int64_t depth_stride,

@@ -127,8 +127,13 @@ struct Neon {
         return vminvq_u32(vandq_u32(a, b)) != 0;
     }
     static int16x4_t whole(F v, smx_rounding how) {
-        if (how == SMX_HALF_UP) v = vaddq_f32(v, vdupq_n_f32(0.5f));
-        return vqmovn_s32(how == SMX_HALF_EVEN ? vcvtnq_s32_f32(v) : vcvtmq_s32_f32(v));
+        if (how == SMX_HALF_EVEN) return vqmovn_s32(vcvtnq_s32_f32(v));
+        int32x4_t down = vcvtmq_s32_f32(v);
+        if (how == SMX_HALF_UP) {
+            const uint32x4_t up = vcgeq_f32(vsubq_f32(v, vrndmq_f32(v)), vdupq_n_f32(0.5f));
+            down = vqsubq_s32(down, vreinterpretq_s32_u32(up));  // a set lane is -1
+        }
+        return vqmovn_s32(down);
     }
     static Bytes narrow(const F* v, smx_rounding how) {
         const int16x8_t a = vcombine_s16(whole(v[0], how), whole(v[1], how));
