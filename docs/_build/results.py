@@ -132,18 +132,13 @@ def perplexity() -> list[Row]:
 
 
 def runtime() -> list[Row]:
-    """A BERT-Large layer: what each part takes of its time, with torch.softmax and with our kernel."""
-    rows: list[Row] = []
+    """Softmax's share of a BERT-Large layer's time, with torch.softmax and with our kernel, by sequence length."""
+    lengths: dict[int, Row] = {}
     for found in figures.rows("breakdown"):
-        rows.append(
-            {
-                "tokens": found["sequence"],
-                "precision": found["precision"],
-                "softmax by": "torch" if found["softmax"] == "torch" else "Softermax",
-            }
-            | {f"{part}, %": f"{100 * share:.1f}" for part, share in found["share"].items()}
-        )
-    return rows
+        by = "torch" if found["softmax"] == "torch" else "Softermax"
+        row = lengths.setdefault(found["sequence"], {"tokens": found["sequence"]})
+        row[f"{found['precision']}, {by}"] = f"{100 * found['share']['softmax']:.1f} %"
+    return list(lengths.values())
 
 
 def summary() -> list[Row]:

@@ -37,24 +37,33 @@ def print_json(value: Any) -> None:
 
 
 def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
-    """Rows as a table; the columns are the first row's keys unless given."""
+    """Rows as a table; the columns are the first row's keys unless given.
+
+    No name is ever cut: where a terminal is too narrow for a drawn table even in several lines, it gets a plain one.
+    """
     columns = columns or (list(rows[0]) if rows else [])
     cells = [[text(row.get(name)) for name in columns] for row in rows]
     numeric = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in columns]
     if sys.stdout.isatty():
         try:
             from rich.console import Console
+            from rich.measure import Measurement
             from rich.table import Table
+            from rich.text import Text
         except ImportError:
             pass
         else:
             table = Table(title=title, title_justify="left")
             for name, number in zip(columns, numeric, strict=True):
-                table.add_column(name, justify="right" if number else "left")
+                table.add_column(Text(name.replace("_", " ")), justify="right" if number else "left")
             for line in cells:
-                table.add_row(*line)
-            Console().print(table)
-            return
+                table.add_row(*map(Text, line))
+            console = Console()
+            # Its least width is that of the longest words: below it rich would cut them.
+            boundless = console.options.update_width(sys.maxsize)
+            if Measurement.get(console, boundless, table).minimum <= console.width:
+                console.print(table)
+                return
     if title:
         print(title)
     widths = [max([len(name), *(len(line[i]) for line in cells)]) for i, name in enumerate(columns)]
