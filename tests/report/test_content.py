@@ -264,3 +264,24 @@ def test_a_chart_has_a_mark_for_every_value(kind: str) -> None:
         tips = [shape.tip for kind in ("Bar", "Dot") for shape in drawing.of(kind) if shape.tip]  # type: ignore[union-attr]
         assert len(tips) == 5
         assert drawing.width == width
+
+
+def test_the_sweep_shows_the_ratio_of_its_curves(report: Document) -> None:
+    """Over seven decades of energy two curves look like one."""
+    (chart,) = next(section for section in report.sections if section.name == "sweep").charts
+    assert (chart.mark, chart.mark_label) == (1.0, "FP16, two passes")
+    assert {series.name: [round(v or 0, 4) for v in series.values] for series in chart.series} == {
+        "Softermax, fixed output, 16 wide": [0.6531] * 3,
+        "Softermax, deferred normalisation, 16 wide": [0.4421] * 3,
+    }
+
+
+def test_long_names_below_bars_are_wrapped_and_none_is_cut() -> None:
+    names = ["Unnormed Softmax unit", "Normalization unit"]
+    drawing = charts.draw(Chart("c", "t", "bars", names, [Series("s", [1.0, 2.0])]), charts.NARROW)
+    ticks = [text.text for text in drawing.of("Text") if text.anchor == "middle"]  # type: ignore[union-attr]
+    assert ticks == ["Unnormed Softmax", "unit", "Normalization unit"]
+    long = ["incomprehensibilities" * 2, "b", "c", "d"]
+    drawing = charts.draw(Chart("c", "t", "bars", long, [Series("s", [1.0] * 4)]), charts.NARROW)
+    tilted = [text.text for text in drawing.of("Text") if text.is_tilted]  # type: ignore[union-attr]
+    assert tilted == long

@@ -172,3 +172,68 @@ def test_headings_links_and_names_are_in_order(page: Any, report: Document) -> N
     assert page.execute_script("return document.querySelectorAll('h1').length") == 1
     ids = page.execute_script("return [...document.querySelectorAll('[id]')].map((e) => e.id)")
     assert len(ids) == len(set(ids))
+
+
+def test_a_phone_has_a_menu_at_hand_everywhere(page: Any, report: Document) -> None:
+    narrow(page)
+    page.get(page.url)
+    menu = page.find_element("css selector", "#contents summary")
+    last = report.sections[-1].name
+    page.execute_script("window.scrollTo({top: document.body.scrollHeight / 2, behavior: 'instant'})")
+    link = page.find_element("css selector", f"#contents a[href='#{last}']")
+    assert menu.is_displayed()
+    assert not link.is_displayed()
+    assert page.execute_script("return arguments[0].getBoundingClientRect().top", menu) >= 0
+    menu.click()
+    assert link.is_displayed()
+    page.execute_script("document.documentElement.style.scrollBehavior = 'auto'")
+    link.click()
+    assert not link.is_displayed(), "the menu closes when it is used"
+    heading = page.find_element("css selector", f"#{last} h2")
+    bar = page.find_element("id", "contents")
+    top, bottom = page.execute_script(
+        "return [arguments[0].getBoundingClientRect().top, arguments[1].getBoundingClientRect().bottom]",
+        heading, bar,
+    )  # fmt: skip
+    assert bottom <= top < 720
+
+
+def test_contents_stand_beside_a_wide_page_and_mark_the_place(page: Any, report: Document) -> None:
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 1300, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    page.get(page.url)
+    links = page.find_elements("css selector", "#contents a")
+    assert len(links) == len(report.sections) + 2
+    assert all(link.is_displayed() for link in links)
+    assert page.execute_script(
+        "return document.querySelector('#contents').getBoundingClientRect().right"
+        " <= document.querySelector('main').getBoundingClientRect().left"
+    )
+    page.execute_script("document.getElementById('units').scrollIntoView({behavior: 'instant'})")
+    deadline = time.monotonic() + 10
+    while not page.find_elements("css selector", "#contents a.here[href='#units']"):
+        assert time.monotonic() < deadline, "the place is not marked"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("width", [320, 390, 1300])
+def test_badges_do_not_touch(page: Any, width: int) -> None:
+    narrow(page, width)
+    page.get(page.url)
+    gap = page.execute_script(
+        """
+        let least = 1e9;
+        for (const group of document.querySelectorAll('.chips, tbody')) {
+          const boxes = [...group.querySelectorAll('.verdict')].map((chip) => chip.getBoundingClientRect());
+          boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
+            const x = Math.max(a.left - b.right, b.left - a.right);
+            const y = Math.max(a.top - b.bottom, b.top - a.bottom);
+            least = Math.min(least, Math.max(x, y));
+          }));
+        }
+        return least;
+        """
+    )
+    assert 3 <= gap < 1e9

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from softermax.paper import figures as paper
 from softermax.report import verdict
@@ -20,14 +21,11 @@ def section(sources: Sources) -> Section:
     comparisons: list[Comparison] = []
     charts: list[Chart] = []
     table: list[list[Cell]] = []
-    for library, width in dict.fromkeys((row["library"], row["width"]) for row in rows):
-        like = [row for row in rows if (row["library"], row["width"]) == (library, width)]
-        lengths = sorted({row["sequence"] for row in like})
-        if len(lengths) > 1:
-            place = f"{width} wide, {LIBRARIES.get(library, library)}"
-            comparisons.append(_judged(place, like, lengths))
-            charts.append(_ratios(f"sweep-{library}-{width}", place, like, lengths))
-            table += _energies(like, lengths)
+    for library in dict.fromkeys(row["library"] for row in rows):
+        swept = [one for one in _swept(rows) if one.library == library]
+        comparisons += [_judged(one) for one in swept]
+        charts += [_ratios(library, swept)] if swept else []
+        table += [row for one in swept for row in _energies(one)]
     for width in paper()["setup"]["rows"]["lanes"]:
         if not any(c.name.startswith(f"{width} wide") for c in comparisons):
             why = "" if missing else "softermax reproduce --full --stage pe measures it"
@@ -45,37 +43,63 @@ def section(sources: Sources) -> Section:
     )  # fmt: skip
 
 
-def _energy(rows: Sequence[MeasuredRow], scheme: str | None, lengths: Sequence[int]) -> list[float | None]:
-    """Microjoules by length; those of the baseline without a scheme, None where nothing was measured."""
-    column = "energy_pj" if scheme else "baseline_energy_pj"
-    at = {row["sequence"]: row[column] / 1e6 for row in rows if row["scheme"] == (scheme or "fixed")}
-    return [at.get(length) for length in lengths]
+@dataclass(frozen=True)
+class _Sweep:
+    """A PE of one width in one library, over sequence lengths."""
+
+    library: str
+    width: int
+    lengths: list[int]
+    rows: list[MeasuredRow]
+
+    @property
+    def place(self) -> str:
+        return f"{self.width} wide, {LIBRARIES.get(self.library, self.library)}"
+
+    def energy(self, scheme: str | None) -> list[float | None]:
+        """Microjoules by length; those of the baseline without a scheme, None where nothing was measured."""
+        column = "energy_pj" if scheme else "baseline_energy_pj"
+        at = {row["sequence"]: row[column] / 1e6 for row in self.rows if row["scheme"] == (scheme or "fixed")}
+        return [at.get(length) for length in self.lengths]
 
 
-def _judged(place: str, rows: Sequence[MeasuredRow], lengths: Sequence[int]) -> Comparison:
-    ours, theirs = ([e for e in _energy(rows, s, lengths) if e is not None] for s in ("fixed", None))
-    when = dict.fromkeys(row["measured"] for row in rows if row["scheme"] == "fixed")
-    return verdict.slope(f"{place}, {lengths[0]} to {lengths[-1]} tokens", ours, theirs, "; ".join(when))
+def _swept(rows: Sequence[MeasuredRow]) -> list[_Sweep]:
+    found = []
+    for library, width in sorted({(row["library"], row["width"]) for row in rows}):
+        like = [row for row in rows if (row["library"], row["width"]) == (library, width)]
+        lengths = sorted({row["sequence"] for row in like})
+        if len(lengths) > 1:
+            found.append(_Sweep(library, width, lengths, like))
+    return found
 
 
-def _ratios(name: str, place: str, rows: Sequence[MeasuredRow], lengths: Sequence[int]) -> Chart:
+def _judged(swept: _Sweep) -> Comparison:
+    ours, theirs = ([e for e in swept.energy(scheme) if e is not None] for scheme in ("fixed", None))
+    name = f"{swept.place}, {swept.lengths[0]} to {swept.lengths[-1]} tokens"
+    when = dict.fromkeys(row["measured"] for row in swept.rows if row["scheme"] == "fixed")
+    return verdict.slope(name, ours, theirs, "; ".join(when))
+
+
+def _ratios(library: str, swept: Sequence[_Sweep]) -> Chart:
     """Two curves over seven decades look like one: what differs is their ratio."""
-    theirs = _energy(rows, None, lengths)
+    lengths = sorted({length for one in swept for length in one.lengths})
+    series = []
+    for scheme in ("fixed", "deferred"):
+        for one in swept:
+            pairs = zip(one.lengths, one.energy(scheme), one.energy(None), strict=True)
+            at = {length: ours / theirs for length, ours, theirs in pairs if ours and theirs}
+            if at:
+                name = f"Softermax, {SCHEMES[scheme]}, {one.width} wide"
+                series.append(Series(name, [at.get(length) for length in lengths]))
+    title = f"Energy of Q·Kᵀ and softmax of one head over FP16's, {LIBRARIES.get(library, library)}"
     return Chart(
-        name, f"Energy of Q·Kᵀ and softmax of one head over FP16's, {place}", "lines", lengths,
-        [
-            Series(f"Softermax, {SCHEMES[scheme]}",
-                   [a and b and a / b for a, b in zip(_energy(rows, scheme, lengths), theirs, strict=True)])
-            for scheme in SCHEMES
-            if scheme != "row-scaled" and any(row["scheme"] == scheme for row in rows)
-        ],
-        "tokens", "energy ratio", mark=1.0, mark_label="FP16, two passes",
-    )  # fmt: skip
+        f"sweep-{library}", title, "lines", lengths, series, "tokens", "energy ratio", 1.0, "FP16, two passes"
+    )
 
 
-def _energies(rows: Sequence[MeasuredRow], lengths: Sequence[int]) -> list[list[Cell]]:
-    columns = [_energy(rows, scheme, lengths) for scheme in (None, *SCHEMES)]
+def _energies(swept: _Sweep) -> list[list[Cell]]:
+    columns = [swept.energy(scheme) for scheme in (None, *SCHEMES)]
     return [
-        [rows[0]["width"], rows[0]["library"], length, *(column[i] for column in columns)]
-        for i, length in enumerate(lengths)
+        [swept.width, swept.library, length, *(column[i] for column in columns)]
+        for i, length in enumerate(swept.lengths)
     ]
