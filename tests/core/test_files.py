@@ -56,7 +56,7 @@ def test_cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_need() -> None:
     assert need("json", "torch") is sys.modules["json"]
-    with pytest.raises(ImportError, match=r"pip install 'softermax\[hardware\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[hardware\]'"):
         need("no_such_module.part", "hardware")
 
 
