@@ -40,10 +40,14 @@ def register(commands: Commands) -> None:
 
 
 def explore(args: argparse.Namespace) -> int:
+    from softermax.explorer.request import read_scores
     from softermax.explorer.server import Explorer
     from softermax.explorer.state import fragment
 
-    state = fragment(get_spec(args.spec), [_score(text) for text in args.scores])
+    scores = [_score(text) for text in args.scores]
+    if scores:
+        read_scores({"scores": scores})
+    state = fragment(get_spec(args.spec), scores)
     with Explorer(args.host, args.port, args.allow_remote) as server:
         url = server.url + (f"#{state}" if state else "")
         if args.json:

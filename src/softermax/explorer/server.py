@@ -10,6 +10,9 @@ from __future__ import annotations
 import ipaddress
 import json
 import socket
+import sys
+import threading
+import traceback
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
@@ -18,10 +21,11 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-from softermax.explorer.compute import Impossible, RequestError, compute, read_spec
+from softermax.explorer.compute import compute
+from softermax.explorer.request import RequestError, read_spec, require_only
 from softermax.explorer.silicon import figures
 from softermax.explorer.verilog import verilog
-from softermax.spec import PRESETS
+from softermax.spec import DEFERRED, PRESETS, DeferredSpec
 
 MAX_BODY = 64 * 1024
 _DISCARDED = 16 * MAX_BODY
@@ -30,6 +34,7 @@ _STATIC = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/style.css": ("style.css", "text/css; charset=utf-8"),
     "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
+    "/state.js": ("state.js", "text/javascript; charset=utf-8"),
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
     "/steps.js": ("steps.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
@@ -47,6 +52,10 @@ class Explorer(ThreadingHTTPServer):
     """Serves the page on ``host``; port 0 takes any free one."""
 
     daemon_threads = True
+    request_queue_size = 128
+    """Connections that wait to be accepted; the system resets those beyond."""
+    max_connections = 64
+    """Connections that are served at a time, a thread each; others wait."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False) -> None:
         if not allow_remote and not is_loopback(host):
@@ -59,6 +68,7 @@ class Explorer(ThreadingHTTPServer):
         self.host = host
         self.names = {"localhost", host.lower()} | ({socket.gethostname().lower()} if allow_remote else set())
         self.any_address = allow_remote
+        self._free = threading.BoundedSemaphore(self.max_connections)
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
@@ -82,6 +92,21 @@ class Explorer(ThreadingHTTPServer):
             return False
         return name in self.names or is_loopback(name) or (self.any_address and _address(name) is not None)
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._free.acquire()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that leaves before the answer is no fault."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a host's address."""
@@ -101,24 +126,39 @@ def _static(name: str) -> bytes:
     return files("softermax.explorer").joinpath("static", name).read_bytes()
 
 
-class _Refused(Exception):
-    def __init__(self, status: HTTPStatus, message: str, field: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.field = status, field
+# What the page asks. Each takes the request's JSON object, and answers with one.
 
 
 def _compute(request: dict[str, Any]) -> dict[str, Any]:
     return compute(request) | {"silicon": figures(read_spec(request))}
 
 
+def _spec(request: dict[str, Any]) -> dict[str, Any]:
+    require_only(request, "spec")
+    return {"spec": read_spec(request).to_dict()}
+
+
 def _verilog(request: dict[str, Any]) -> dict[str, Any]:
+    require_only(request, "spec", "unit")
     name, text = verilog(read_spec(request), request.get("unit", "top"))
     return {"name": name, "text": text}
 
 
-_API: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "/api/compute": _compute,
-    "/api/verilog": _verilog,
+def _presets(_: dict[str, Any]) -> dict[str, Any]:
+    """By name, and with deferred normalisation those whose own normalisation that changes."""
+    deferred = {
+        name + DEFERRED: DeferredSpec(scores=spec)
+        for name, spec in PRESETS.items()
+        if spec.output_mode == "fixed"
+    }
+    return {name: spec.to_dict() for name, spec in (PRESETS | deferred).items()}
+
+
+_API: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "/api/presets": ("GET", _presets),
+    "/api/spec": ("POST", _spec),
+    "/api/compute": ("POST", _compute),
+    "/api/verilog": ("POST", _verilog),
 }
 
 
@@ -134,28 +174,32 @@ class _Handler(BaseHTTPRequestHandler):
     body_read = False
 
     def do_GET(self) -> None:
-        self._answer(self._get)
+        self._reply()
 
-    do_HEAD = do_GET
+    do_HEAD = do_POST = do_GET
 
-    def do_POST(self) -> None:
-        self._answer(self._post)
-
-    def _answer(self, answer: Callable[[], tuple[bytes, str]]) -> None:
+    def _reply(self) -> None:
+        """Answer, or say what is wrong: the one place where errors become replies."""
         self.body_read = False
+        status, kind = HTTPStatus.OK, "application/json"
         try:
             self._check_sender()
-            body, kind = answer()
-            status = HTTPStatus.OK
-        except _Refused as refused:
-            status, kind = refused.status, "application/json"
-            body = json.dumps({"error": str(refused), "field": refused.field}).encode()
+            body, kind = self._answer()
+        except RequestError as error:
+            status, body = error.status, _json({"error": str(error), "field": error.field})
+        except (ConnectionError, TimeoutError):
+            raise  # Nobody is there to read an answer.
+        except Exception as error:
+            traceback.print_exc()
+            status = HTTPStatus.INTERNAL_SERVER_ERROR
+            body = _json({"error": f"a fault of the explorer: {error}", "field": None})
+        if status != HTTPStatus.OK:
             self._discard_body()
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "POST" if self.path in _API else "GET, HEAD")
+            self.send_header("Allow", self._methods())
         if self.close_connection:
             self.send_header("Connection", "close")
         self.send_header("Content-Type", kind)
@@ -177,68 +221,76 @@ class _Handler(BaseHTTPRequestHandler):
     def _check_sender(self) -> None:
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or not self.server.answers_to(hosts[0]):
-            raise _Refused(HTTPStatus.FORBIDDEN, f"Host {', '.join(hosts)!r} is not this server")
+            raise RequestError(f"Host {', '.join(hosts)!r} is not this server", status=HTTPStatus.FORBIDDEN)
         origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != hosts[0]:
-            raise _Refused(HTTPStatus.FORBIDDEN, f"a page of {origin!r} may not ask this server")
+        if origin is not None and _authority(origin) != hosts[0]:
+            raise RequestError(f"a page of {origin!r} may not ask this server", status=HTTPStatus.FORBIDDEN)
 
-    def _get(self) -> tuple[bytes, str]:
-        path = urlsplit(self.path).path
-        if path in _STATIC:
-            name, kind = _STATIC[path]
+    @property
+    def _path(self) -> str:
+        return self.path.partition("?")[0]
+
+    def _methods(self) -> str:
+        """What the path takes, as the header Allow has it; nothing where there is no such path."""
+        if self._path in _API:
+            return "POST" if _API[self._path][0] == "POST" else "GET, HEAD"
+        return "GET, HEAD" if self._path in _STATIC else ""
+
+    def _answer(self) -> tuple[bytes, str]:
+        """The body of a reply and its type."""
+        methods = self._methods()
+        if not methods:
+            raise RequestError(f"no such page: {self._path}", status=HTTPStatus.NOT_FOUND)
+        if self.command not in methods.split(", "):
+            raise RequestError(f"{self._path} takes {methods}", status=HTTPStatus.METHOD_NOT_ALLOWED)
+        if self._path in _STATIC:
+            name, kind = _STATIC[self._path]
             return _static(name), kind
-        if path == "/api/presets":
-            presets = {name: spec.to_dict() for name, spec in PRESETS.items()}
-            return json.dumps(presets).encode(), "application/json"
-        if path in _API:
-            raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{path} takes POST")
-        raise _Refused(HTTPStatus.NOT_FOUND, f"no such page: {path}")
-
-    def _post(self) -> tuple[bytes, str]:
-        if self.path not in _API:
-            if self.path in _STATIC or self.path == "/api/presets":
-                raise _Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"{self.path} takes GET")
-            raise _Refused(HTTPStatus.NOT_FOUND, f"no such page: {self.path}")
-        request = self._read_request()
-        try:
-            answer = _API[self.path](request)
-        except Impossible as error:
-            # An answer, not a fault of the request: the page asks it at every step of a slider.
-            answer = {"error": str(error), "field": error.field}
-        except RequestError as error:
-            raise _Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), error.field) from None
-        return json.dumps(answer, allow_nan=False).encode(), "application/json"
+        method, answer = _API[self._path]
+        return _json(answer(self._read_request() if method == "POST" else {})), "application/json"
 
     def _read_request(self) -> dict[str, Any]:
         kind = self.headers.get_content_type()
         if kind != "application/json":
-            raise _Refused(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Type {kind}: must be application/json"
+            raise RequestError(
+                f"Content-Type {kind}: must be application/json", status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE
             )
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdigit()) or "Transfer-Encoding" in self.headers:
-            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "a request needs a Content-Length")
+            raise RequestError("a request needs a Content-Length", status=HTTPStatus.LENGTH_REQUIRED)
         if len(length) > 10 or int(length) > MAX_BODY:
-            raise _Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            raise RequestError(
                 f"a request of {length} bytes: must be at most {MAX_BODY}",
+                status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             )
         self.body_read = True
         body = self.rfile.read(int(length))
         if len(body) < int(length):
-            raise _Refused(HTTPStatus.BAD_REQUEST, f"{len(body)} bytes of {length} arrived")
+            raise RequestError(f"{len(body)} bytes of {length} arrived", status=HTTPStatus.BAD_REQUEST)
         try:
             request = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise _Refused(HTTPStatus.BAD_REQUEST, f"not JSON: {error}") from None
+            raise RequestError(f"not JSON: {error}", status=HTTPStatus.BAD_REQUEST) from None
         if not isinstance(request, dict):
-            raise _Refused(
-                HTTPStatus.BAD_REQUEST, f"a request is a JSON object, got {type(request).__name__}"
+            raise RequestError(
+                f"a request is a JSON object, got {type(request).__name__}", status=HTTPStatus.BAD_REQUEST
             )
         return request
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the page asks at every move of a slider."""
+
+
+def _authority(origin: str) -> str | None:
+    """Host and port of an Origin header; None where it cannot be read."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def _json(answer: dict[str, Any]) -> bytes:
+    return json.dumps(answer, allow_nan=False).encode()
 
 
 def _no_constant(name: str) -> None:

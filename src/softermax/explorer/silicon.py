@@ -3,55 +3,87 @@
 from __future__ import annotations
 
 import json
+import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from softermax.cache import cache_dir
-from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.cache import cache_dir, look_up
+from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
-_SOFTWARE = {"input_rounding": "half-even", "base": "paper"}
-"""Fields that make no difference to the hardware: scores come in as words."""
+_SCORES = ("input", "max", "unnormed", "slice_width", "pow2_segments", "max_rounding", "unnormed_rounding")
+_WORDS = ("max", "unnormed", "slice_width", "powsum", "reciprocal", "reciprocal_segments")
 
-_SHOWN = {"preset", "width", "unit", "library", "clock_ns", "area_um2", "slack_ns", "energy"}
+UNITS: dict[str, tuple[str, ...]] = {
+    "unnormed": (*_SCORES, "powsum", "powsum_rounding"),
+    "normalization": (*_WORDS, "output", "output_mode", "output_rounding"),
+}
+"""The fields that a unit is made of: specs that agree in these have the same unit."""
+
+DEFERRED_UNITS: dict[str, tuple[str, ...]] = {
+    "weights": (*_SCORES, "weight", "powsum"),
+    "deferred tail": (*_WORDS, "weight"),
+}
+
+_VARIANT = "+skip-zeros"
+"""After the name of a spec: a Normalization unit of other hardware than the spec's."""
+
+Figure = dict[str, Any]
 
 
-def figures(spec: SoftermaxSpec) -> list[dict[str, Any]]:
-    """The newest result for each library, clock and unit; none where nothing fits the spec.
+def figures(spec: AnySpec) -> list[Figure]:
+    """The newest result for each unit, library, clock and wire load; none where nothing fits the spec.
 
     The cache may hold figures of units as they were some versions ago.
     """
-    folder = cache_dir("silicon", "results")
-    wanted = spec.replace(**_SOFTWARE)
-    found: dict[tuple[str, float, bool], dict[str, Any]] = {}
-    for result in _results(folder, folder.stat().st_mtime_ns):
-        preset = PRESETS.get(result["preset"])
-        if preset is not None and preset.replace(slice_width=result["width"]) == wanted:
-            energy = _energy(result["energy"])
-            found[result["library"], result["clock_ns"], result["unit"] != "unnormed"] = {
-                "unit": result["unit"],
-                "library": result["library"],
-                "clock_ns": result["clock_ns"],
-                "area_um2": result["area_um2"],
-                "slack_ns": result["slack_ns"],
-                "pj_per_element": energy["pj_per_element"],
-                "stimulus": energy["stimulus"],
-            }
+    try:
+        folder = cache_dir("silicon", "results")
+        results = _results(folder, folder.stat().st_mtime_ns)
+    except OSError as error:
+        warnings.warn(f"area and energy are not shown: {error}", stacklevel=2)
+        return []
+    wanted = {unit: made_of(spec, unit) for unit in units_of(spec)}
+    found: dict[tuple[Any, ...], Figure] = {}
+    for fields, figure in results:
+        if wanted.get(figure["unit"]) == fields:
+            order = list(wanted).index(figure["unit"])
+            found[figure["library"], figure["clock_ns"], figure["wire"], order] = figure
     return [found[key] for key in sorted(found)]
 
 
-def _energy(measured: list[dict[str, Any]]) -> dict[str, Any]:
-    """With glitches, as gates have them, and with recorded attention if that was measured."""
-    glitching = [energy for energy in measured if energy["mode"] == "glitches"]
-    return next((energy for energy in glitching if energy["stimulus"] == "attention"), glitching[0])
+def units_of(spec: AnySpec) -> dict[str, tuple[str, ...]]:
+    return DEFERRED_UNITS if isinstance(spec, DeferredSpec) else UNITS
+
+
+def made_of(spec: AnySpec, unit: str) -> dict[str, Any]:
+    """What a unit is made of, by field. Deferred normalisation's own words go before those of its scores' spec."""
+    values = spec.to_dict()
+    values = values.pop("scores", {}) | values
+    return {field: values[field] for field in units_of(spec)[unit]}
 
 
 @lru_cache(maxsize=2)
-def _results(folder: Path, changed: int) -> list[dict[str, Any]]:
-    """Softermax's results in the cache, oldest first. ``changed`` makes a changed folder be read anew."""
-    results = []
-    for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        if result.get("design") == "softermax" and result.keys() >= _SHOWN:
-            results.append(result)
-    return results
+def _results(folder: Path, changed: int) -> list[tuple[dict[str, Any], Figure]]:
+    """What the cache has measured of Softermax, oldest first. ``changed`` makes a changed folder be read anew."""
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    found = (look_up(path, _read) for path in paths)
+    return [result for result in found if result]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Figure] | tuple[()]:
+    """What a unit is made of, and its figures; nothing where the result is none of a spec's unit."""
+    result = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(result, dict):
+        raise ValueError(f"expected a JSON object, got {type(result).__name__}")
+    if result["design"] != "softermax" or "spec" not in result or str(result["preset"]).endswith(_VARIANT):
+        return ()
+    spec = spec_from_dict(result["spec"])
+    # With glitches, as gates have them, and with recorded attention if that was measured.
+    energy = {e["stimulus"]: e["pj_per_element"] for e in result["energy"] if e["mode"] == "glitches"}
+    if result["unit"] not in units_of(spec) or not energy:
+        return ()
+    stimulus = "attention" if "attention" in energy else next(iter(energy))
+    figure = {
+        name: result[name] for name in ("unit", "library", "clock_ns", "wire", "area_um2", "slack_ns")
+    } | {"pj_per_element": energy[stimulus], "stimulus": stimulus}
+    return made_of(spec, result["unit"]), figure

@@ -101,6 +101,7 @@ export class ScoreChart extends Chart {
     this.group.addEventListener("focusin", (event) => this.choose([...this.group.children].indexOf(event.target)));
   }
 
+  /** `answer` is the one to these scores, or null. */
   show(scores, answer) {
     this.scores = scores;
     this.answer = answer;
@@ -112,7 +113,7 @@ export class ScoreChart extends Chart {
     const scores = this.scores;
     if (!this.dragging) {
       const present = scores.filter((score) => score !== null);
-      this.top = Math.max(8, Math.ceil(Math.max(...present, 0) / 4) * 4);
+      this.top = Math.max(8, Math.ceil(Math.max(...present, ...this.maxima(), 0) / 4) * 4);
       this.bottom = Math.min(-8, Math.floor(Math.min(...present, 0) / 4) * 4);
     }
     const unit = Math.max(4, 2 ** Math.ceil(Math.log2((this.top - this.bottom) / 6)));
@@ -139,14 +140,21 @@ export class ScoreChart extends Chart {
     this.drawMax();
   }
 
+  /** The running max of each slice, as a score: with the fold, words are scores times log2(e). */
+  maxima() {
+    if (!this.answer) return [];
+    const { spec, running_max } = this.answer;
+    const scale = (spec.scores ?? spec).base === "fold" ? Math.LOG2E : 1;
+    return running_max.map((max) => max / scale);
+  }
+
   drawMax() {
-    const answer = this.answer;
-    if (!answer || answer.mask.length !== this.scores.length) return;
     let path = "";
-    answer.running_max.forEach((max, slice) => {
+    this.maxima().forEach((max, slice) => {
+      const { lanes } = this.answer;
       const y = this.y(Math.min(this.top, Math.max(this.bottom, max)));
-      const end = Math.min((slice + 1) * answer.lanes, this.scores.length);
-      path += `${slice ? "L" : "M"}${this.x(slice * answer.lanes)} ${y}L${this.x(end)} ${y}`;
+      const end = Math.min((slice + 1) * lanes, this.scores.length);
+      path += `${slice ? "L" : "M"}${this.x(slice * lanes)} ${y}L${this.x(end)} ${y}`;
     });
     this.line.setAttribute("d", path);
   }
@@ -160,7 +168,7 @@ export class ScoreChart extends Chart {
   }
 
   change(index, score) {
-    this.scores[index] = score;
+    this.scores = this.scores.with(index, score);
     this.changed(this.scores);
   }
 

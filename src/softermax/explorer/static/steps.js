@@ -12,6 +12,11 @@ export function short(value) {
   return size < 1e-4 || size >= 1e6 ? value.toExponential(2) : String(Number(value.toPrecision(5)));
 }
 
+/** What a spec is measured against: the exact softmax of its own base. */
+export function exactOf({ spec }) {
+  return (spec.scores ?? spec).base === "fold" ? { name: "softmax", key: "softmax" } : { name: "base two", key: "base_two" };
+}
+
 function table(host, heads, rows, chosen = -1, choose = null) {
   const made = document.createElement("table");
   const head = made.createTHead().insertRow();
@@ -51,87 +56,114 @@ function table(host, heads, rows, chosen = -1, choose = null) {
 
 const cut = (count) => (count > MAX_ROWS ? ` The first ${MAX_ROWS} of ${count} are listed.` : "");
 
+/** Writes words as they are, or times their unit. */
+const writer = (raw) => (value, format) => short(raw ? value : value * 2 ** -fraction(format));
+
 export function showSlices(answer, chosen, raw, choose) {
-  const { spec } = answer;
-  const word = (value, field) => short(raw ? value : value * 2 ** -fraction(spec[field]));
-  const heads = [
-    ["slice"], ["LocalMax", "largest integer of the slice's scores"], ["running max", "m"],
-    ["shift", "by how much the sum so far is shifted: how far the max grew"],
-    ["Σ 2^(x−m)", "exact, in the unnormed word's fraction"], ["rounded", "to PowSum's fraction"],
-    ["PowSum", "running sum after this slice"], ["numerator shift", "the row's max less the slice's"],
-  ];
-  const rows = answer.local_max.slice(0, MAX_ROWS).map((local, s) => [
-    String(s + 1), String(local), String(answer.running_max[s]),
+  const { spec, mode } = answer;
+  const deferred = mode === "deferred";
+  const word = writer(raw);
+  /** Head, what it means, and the cell of slice s. */
+  const columns = [
+    ["slice", "", (s) => String(s + 1)],
+    ["LocalMax", "largest integer of the slice's scores", (s) => String(answer.local_max[s])],
+    ["running max", "m", (s) => String(answer.running_max[s])],
     // A sum of 0 is not shifted: the first slice only sets the max.
-    s ? `≫ ${answer.renorm_shift[s]}` : "first",
-    word(answer.slice_sum[s], "unnormed"), word(answer.slice_powsum[s], "powsum"),
-    word(answer.powsum[s], "powsum"), `≫ ${answer.numerator_shift[s]}`,
-  ]);
-  const had = document.activeElement?.closest("#slices-table button") ? chosen : -1;
+    ["shift", "by how much the sum so far is shifted: how far the max grew", (s) => (s ? `≫ ${answer.renorm_shift[s]}` : "first")],
+    ...(deferred ? [
+      ["Σ w", "the slice's weights, exact", (s) => word(answer.slice_sum[s], spec.powsum)],
+    ] : [
+      ["Σ 2^(x−m)", "exact, in the unnormed word's fraction", (s) => word(answer.slice_sum[s], spec.unnormed)],
+      ["rounded", "to PowSum's fraction", (s) => word(answer.slice_powsum[s], spec.powsum)],
+    ]),
+    ["PowSum", "running sum after this slice", (s) => word(answer.powsum[s], spec.powsum)],
+    ["later shift", "the row's max less the slice's", (s) => `≫ ${deferred ? answer.shift[s * answer.lanes] : answer.numerator_shift[s]}`],
+  ];
+  const rows = answer.local_max.slice(0, MAX_ROWS).map((_, s) => columns.map(([, , cell]) => cell(s)));
+  const focused = document.activeElement?.closest("#slices-table button") ? chosen : -1;
   const host = document.getElementById("slices-table");
-  table(host, heads, rows, chosen, choose);
-  if (had >= 0) host.querySelectorAll("tbody button")[had]?.focus();
-  const lanes = spec.slice_width === null ? "The whole row is one slice." : `${answer.slices} of ${answer.lanes} lanes.`;
+  table(host, columns, rows, chosen, choose);
+  if (focused >= 0) host.querySelectorAll("tbody button")[focused]?.focus();
+  const whole = (deferred ? spec.scores : spec).slice_width === null;
+  const lanes = whole ? "The whole row is one slice." : `${answer.slices} ${answer.slices === 1 ? "slice" : "slices"} of ${answer.lanes} lanes.`;
   document.getElementById("slices-note").textContent =
-    `${lanes} d = (d ≫ shift) + rounded sum, at most ${spec.powsum}'s largest.${cut(answer.slices)}`;
+    `${lanes} d = (d ≫ shift) + ${deferred ? "Σ w" : "rounded sum"}, at most ${spec.powsum}'s largest.${cut(answer.slices)}`;
 }
 
-export function showLanes(answer, scores, slice, raw) {
-  const { spec } = answer;
-  const word = (value, field) => short(raw ? value : value * 2 ** -fraction(spec[field]));
+export function showLanes(answer, slice, raw) {
+  const { spec, mode, scores } = answer;
+  const deferred = mode === "deferred";
+  const exact = exactOf(answer);
+  const scoreSpec = deferred ? spec.scores : spec;
+  const word = writer(raw);
   const start = slice * answer.lanes;
   const end = Math.min(start + answer.lanes, scores.length);
-  const heads = [
-    ["element"], ["score"], ["word x", spec.input], ["integer", spec.max_rounding], ["x − m"],
-    ["u = 2^(x−m)", spec.unnormed], ["numerator", "u shifted to the row's max"],
-    ["y", spec.output], ["probability"], ["softmax", "exact, base e"], ["base two", "exact"], ["error", "against base two"],
+  const max = answer.running_max[slice] * 2 ** fraction(scoreSpec.input);
+  const columns = [
+    ["element", "", (i) => String(i + 1)],
+    ["score", "", (i) => short(scores[i])],
+    ["word x", scoreSpec.input, (i) => word(answer.input[i], scoreSpec.input)],
+    ["integer", scoreSpec.max_rounding, (i) => String(answer.integer[i])],
+    ["x − m", "", (i) => word(answer.input[i] - max, scoreSpec.input)],
+    ["u = 2^(x−m)", scoreSpec.unnormed, (i) => word(answer.unnormed[i], scoreSpec.unnormed)],
+    ...(deferred ? [
+      ["weight w", spec.weight, (i) => word(answer.output[i], spec.weight)],
+      ["later shift", "how far the max grew after the slice", (i) => `≫ ${answer.shift[i]}`],
+      ["w·r/2^e", "what P·V effectively multiplies a value by", (i) => short(answer.value[i])],
+    ] : [
+      ["numerator", "u shifted to the row's max", (i) => word(answer.numerator[i], scoreSpec.unnormed)],
+      ["y", spec.output, (i) => String(answer.output[i])],
+      ["probability", "", (i) => short(answer.value[i])],
+    ]),
+    ["softmax", "exact, base e", (i) => short(answer.softmax[i])],
+    ["base two", "exact", (i) => short(answer.base_two[i])],
+    ["error", `against ${exact.name}`, (i) => short(answer.value[i] - answer[exact.key][i])],
   ];
-  const max = answer.running_max[slice];
   const rows = [];
   for (let i = start; i < Math.min(end, start + MAX_ROWS); i++) {
-    if (!answer.mask[i]) {
-      rows.push([String(i + 1), "masked", "", "", "", "0", "0", "0", "0", "0", "0", "0"]);
-      continue;
-    }
-    const difference = answer.input[i] - max * 2 ** fraction(spec.input);
-    rows.push([
-      String(i + 1), short(scores[i]), word(answer.input[i], "input"), String(answer.integer[i]),
-      word(difference, "input"), word(answer.unnormed[i], "unnormed"), word(answer.numerator[i], "unnormed"),
-      String(answer.output[i]), short(answer.value[i]), short(answer.softmax[i]), short(answer.base_two[i]),
-      short(answer.value[i] - answer.base_two[i]),
-    ]);
+    const masked = (at) => (at === 0 ? String(i + 1) : at === 1 ? "masked" : at < 5 ? "" : "0");
+    rows.push(columns.map(([, , cell], at) => (answer.mask[i] ? cell(i) : masked(at))));
   }
-  table(document.getElementById("lanes-table"), heads, rows);
+  table(document.getElementById("lanes-table"), columns, rows);
   const used = answer.tables.pow2;
   document.getElementById("lanes-note").textContent =
     `Slice ${slice + 1}: x − m splits into a shift and a fraction; the table of ${used.segments} ` +
     `segments gives 2^fraction${used.uses_m ? " by a line each" : " exactly, point by point"}.${cut(end - start)}`;
 }
 
+const NORMALISING = {
+  fixed: "y = numerator · r, shifted by the leading one's place",
+  "row-scaled": "y = numerator · r, shifted; the exponent travels beside the row",
+  deferred: "P·V adds up weights times values, and each of its sums is multiplied by r once, shifted by the leading one's place",
+};
+
 export function showRow(answer, raw) {
-  const { spec } = answer;
+  const { spec, mode } = answer;
   const put = (id, text) => { document.getElementById(id).textContent = text; };
+  const word = writer(raw);
   const last = answer.powsum.at(-1);
   const e = answer.leading_one;
-  put("powsum", short(raw ? last : last * 2 ** -fraction(spec.powsum)));
+  put("powsum", word(last, spec.powsum));
   put("leading-one", raw ? `bit ${e}` : `2^${e - fraction(spec.powsum)}`);
   put("mantissa", short(Math.max(last, 1) / 2 ** e));
-  put("reciprocal", short(raw ? answer.reciprocal : answer.reciprocal * 2 ** -fraction(spec.reciprocal)));
-  put("exponent", spec.output_mode === "row-scaled" ? `2^${-answer.exponent}` : "none");
+  put("reciprocal", word(answer.reciprocal, spec.reciprocal));
+  put("exponent", mode === "row-scaled" ? `2^${-answer.exponent}` : "none");
   const { reciprocal } = answer.tables;
   put("tables-note",
     `The reciprocal comes from a table of ${reciprocal.segments} segments that reads ${reciprocal.used_bits} ` +
-    `bits of the mantissa; y = numerator · r, shifted${spec.output_mode === "fixed" ? " by the leading one's place" : "; the exponent travels beside the row"}.`);
+    `bits of the mantissa; ${NORMALISING[mode]}.`);
 }
+
+const UNITS = { unnormed: "UnnormedSoftmax", normalization: "Normalization", weights: "weights", "deferred tail": "attention tail" };
 
 export function showSilicon(figures) {
   const host = document.getElementById("silicon");
-  const units = { unnormed: "UnnormedSoftmax", normalization: "Normalization" };
+  const wires = (f) => (figures.some((other) => other.library === f.library && other.wire !== f.wire) ? `, ${f.wire}` : "");
   const rows = figures.map((f) => [
-    units[f.unit] ?? f.unit, f.library, `${short(f.clock_ns)} ns${f.slack_ns < 0 ? ", missed" : ""}`,
+    UNITS[f.unit] ?? f.unit, f.library + wires(f), `${short(f.clock_ns)} ns${f.slack_ns < 0 ? ", missed" : ""}`,
     `${Math.round(f.area_um2)} µm²`, `${short(Number(f.pj_per_element.toPrecision(3)))} pJ`, f.stimulus,
   ]);
-  table(host, [["unit"], ["library"], ["clock"], ["area"], ["energy an element"], ["scores"]], rows);
+  table(host, [["unit"], ["library"], ["clock"], ["area"], ["per element", "energy"], ["scores", "that the energy was measured with"]], rows);
   host.hidden = rows.length === 0;
   document.getElementById("silicon-note").hidden = rows.length > 0;
 }
