@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from softermax.explorer.server import Explorer
-from softermax.spec import PRESETS
+from softermax.spec import PRESETS, DeferredSpec
 
 
 def main(repeats: int = 50) -> None:
@@ -23,8 +23,12 @@ def main(repeats: int = 50) -> None:
         fine = paper.replace(
             input="Q(6,16)", reciprocal="Q(1,15)", pow2_segments=256, reciprocal_segments=256
         )
-        specs = {"256 segments": fine, "slices of 1": paper.replace(slice_width=1)}
-        for name, spec in (PRESETS | specs).items():
+        specs = {
+            "deferred": DeferredSpec(),
+            "256 segments": fine,
+            "slices of 1": paper.replace(slice_width=1),
+        }
+        for name, spec in (*PRESETS.items(), *specs.items()):
             for count in (16, 1024, 4096):
                 row = np.round(rng.normal(0, 3, count), 2).tolist()
                 body = json.dumps({"scores": row, "spec": spec.to_dict()})
