@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 import time
 from collections.abc import Iterator
@@ -451,6 +452,34 @@ def test_a_bar_can_be_dragged(page: Page) -> None:
     raised = page.run("return document.getElementById('scores').value").split()[2]
     assert float(raised) > 3
     page.shows(FIRST, [*SCORES[:2], float(raised), *SCORES[3:]])
+
+
+@pytest.mark.parametrize("base", ["paper", "fold"])
+def test_the_running_max_is_drawn_on_the_scores_own_scale(page: Page, base: str) -> None:
+    score = 2.0 if base == "paper" else 2 * math.log(2)
+    page.open(FIRST.replace(base=base), [score, -1])
+    assert page.table("slices-table")[0][2] == "2"
+    line, bar = page.run(
+        "return [document.querySelector('.running-max').getAttribute('d').match(/M[^ ]+ ([0-9.]+)/)[1],"
+        " document.querySelector('#score-chart .scores rect').getAttribute('y')].map(Number)"
+    )
+    assert line == pytest.approx(bar, abs=1e-6)
+
+
+@pytest.mark.parametrize("base", ["paper", "fold"])
+def test_errors_are_against_the_exact_softmax_of_the_base(page: Page, base: str) -> None:
+    page.set("base", base)
+    exact = {"paper": "base two", "fold": "softmax"}[base]
+    largest = page.text("error-two" if base == "paper" else "error-exact")
+    said = page.text("summary")
+    assert said.endswith(f" against {exact}")
+    shown = float(said.split("largest error ")[1].split()[0])
+    assert shown == pytest.approx(float(largest), rel=1e-2)
+    errors = []
+    for s in range(3):
+        page.set("slice", s + 1)
+        errors += [abs(float(row[11])) for row in page.table("lanes-table")]
+    assert max(errors) == pytest.approx(float(largest), rel=1e-2)
 
 
 def test_the_whole_page_works_from_the_keyboard(page: Page) -> None:
