@@ -1,6 +1,8 @@
 // The charts, as SVG. Each keeps its nodes as long as the number of bars stays the same, so that a bar
 // that is being dragged or has the focus survives a redraw.
 
+import { rowsOf } from "./state.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const LEFT = 38;
 const TOP = 8;
@@ -144,7 +146,7 @@ export class ScoreChart extends Chart {
   maxima() {
     if (!this.answer) return [];
     const { spec, running_max } = this.answer;
-    const scale = (spec.scores ?? spec).base === "fold" ? Math.LOG2E : 1;
+    const scale = rowsOf(spec).base === "fold" ? Math.LOG2E : 1;
     return running_max.map((max) => max / scale);
   }
 

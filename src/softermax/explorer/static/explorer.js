@@ -2,7 +2,7 @@
 
 import { BarChart, ScoreChart } from "./charts.js";
 import { fromFragment, holder, isDeferred, number, parseScores, rowsOf, toFragment, writeScores } from "./state.js";
-import { exactOf, fraction, short, showLanes, showRow, showSilicon, showSlices } from "./steps.js";
+import { counted, exactOf, fraction, short, showLanes, showRow, showSilicon, showSlices } from "./steps.js";
 
 const WORDS = ["input", "max", "unnormed", "weight", "powsum", "reciprocal", "output"];
 const SEGMENTS = ["pow2_segments", "reciprocal_segments"];
@@ -56,7 +56,9 @@ function place(slider, value) {
 function writeControls() {
   const { spec } = state;
   const deferred = isDeferred(spec);
-  for (const part of document.querySelectorAll("[data-mode]")) part.hidden = (part.dataset.mode === "deferred") !== deferred;
+  for (const part of document.querySelectorAll("[data-mode]")) {
+    part.hidden = (part.dataset.mode === "deferred") !== deferred;
+  }
   for (const name of WORDS) {
     const [, integer, fraction] = /^Q\((\d+),(\d+)\)$/.exec(holder(spec, name)[name]) ?? [];
     if (integer === undefined) continue;
@@ -283,7 +285,7 @@ function render() {
   const rough = (number) => short(Number(number.toPrecision(3)));
   const bits = (divergence) => (divergence === null ? "no divergence" : `divergence ${rough(divergence)} bit`);
   const count = answer.scores.length;
-  $("score-count").textContent = `${count} ${count === 1 ? "score" : "scores"} in ${answer.slices} ${answer.slices === 1 ? "slice" : "slices"}`;
+  $("score-count").textContent = `${counted(count, "score")} in ${counted(answer.slices, "slice")}`;
   $("row-sum").textContent = short(answer.row_sum);
   $("error-two").textContent = short(errors.base_two.max_abs);
   $("error-exact").textContent = short(errors.softmax.max_abs);

@@ -1,6 +1,8 @@
 // The tables and figures of the steps. Numbers are the golden model's raw words; a word's real value
 // is its raw integer times 2^-fraction.
 
+import { rowsOf } from "./state.js";
+
 const MAX_ROWS = 256;
 
 export const fraction = (format) => Number(format.slice(format.indexOf(",") + 1, -1));
@@ -12,9 +14,11 @@ export function short(value) {
   return size < 1e-4 || size >= 1e6 ? value.toExponential(2) : String(Number(value.toPrecision(5)));
 }
 
-/** What a spec is measured against: the exact softmax of its own base. */
+export const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
+/** What a spec is measured against, the exact softmax of its own base: its name, and its key in an answer. */
 export function exactOf({ spec }) {
-  return (spec.scores ?? spec).base === "fold" ? { name: "softmax", key: "softmax" } : { name: "base two", key: "base_two" };
+  return rowsOf(spec).base === "fold" ? { name: "softmax", key: "softmax" } : { name: "base two", key: "base_two" };
 }
 
 function table(host, heads, rows, chosen = -1, choose = null) {
@@ -63,13 +67,14 @@ export function showSlices(answer, chosen, raw, choose) {
   const { spec, mode } = answer;
   const deferred = mode === "deferred";
   const word = writer(raw);
+  const later = (s) => (deferred ? answer.shift[s * answer.lanes] : answer.numerator_shift[s]);
   /** Head, what it means, and the cell of slice s. */
   const columns = [
     ["slice", "", (s) => String(s + 1)],
     ["LocalMax", "largest integer of the slice's scores", (s) => String(answer.local_max[s])],
     ["running max", "m", (s) => String(answer.running_max[s])],
     // A sum of 0 is not shifted: the first slice only sets the max.
-    ["shift", "by how much the sum so far is shifted: how far the max grew", (s) => (s ? `≫ ${answer.renorm_shift[s]}` : "first")],
+    ["shift", "of the sum so far: how far the max grew", (s) => (s ? `≫ ${answer.renorm_shift[s]}` : "first")],
     ...(deferred ? [
       ["Σ w", "the slice's weights, exact", (s) => word(answer.slice_sum[s], spec.powsum)],
     ] : [
@@ -77,15 +82,15 @@ export function showSlices(answer, chosen, raw, choose) {
       ["rounded", "to PowSum's fraction", (s) => word(answer.slice_powsum[s], spec.powsum)],
     ]),
     ["PowSum", "running sum after this slice", (s) => word(answer.powsum[s], spec.powsum)],
-    ["later shift", "the row's max less the slice's", (s) => `≫ ${deferred ? answer.shift[s * answer.lanes] : answer.numerator_shift[s]}`],
+    ["later shift", "the row's max less the slice's", (s) => `≫ ${later(s)}`],
   ];
   const rows = answer.local_max.slice(0, MAX_ROWS).map((_, s) => columns.map(([, , cell]) => cell(s)));
   const focused = document.activeElement?.closest("#slices-table button") ? chosen : -1;
   const host = document.getElementById("slices-table");
   table(host, columns, rows, chosen, choose);
   if (focused >= 0) host.querySelectorAll("tbody button")[focused]?.focus();
-  const whole = (deferred ? spec.scores : spec).slice_width === null;
-  const lanes = whole ? "The whole row is one slice." : `${answer.slices} ${answer.slices === 1 ? "slice" : "slices"} of ${answer.lanes} lanes.`;
+  const whole = rowsOf(spec).slice_width === null;
+  const lanes = whole ? "The whole row is one slice." : `${counted(answer.slices, "slice")} of ${answer.lanes} lanes.`;
   document.getElementById("slices-note").textContent =
     `${lanes} d = (d ≫ shift) + ${deferred ? "Σ w" : "rounded sum"}, at most ${spec.powsum}'s largest.${cut(answer.slices)}`;
 }
@@ -94,7 +99,7 @@ export function showLanes(answer, slice, raw) {
   const { spec, mode, scores } = answer;
   const deferred = mode === "deferred";
   const exact = exactOf(answer);
-  const scoreSpec = deferred ? spec.scores : spec;
+  const scoreSpec = rowsOf(spec);
   const word = writer(raw);
   const start = slice * answer.lanes;
   const end = Math.min(start + answer.lanes, scores.length);
@@ -134,7 +139,7 @@ export function showLanes(answer, slice, raw) {
 const NORMALISING = {
   fixed: "y = numerator · r, shifted by the leading one's place",
   "row-scaled": "y = numerator · r, shifted; the exponent travels beside the row",
-  deferred: "P·V adds up weights times values, and each of its sums is multiplied by r once, shifted by the leading one's place",
+  deferred: "P·V adds up weights times values; each of its sums is multiplied by r and shifted by the leading one's place",
 };
 
 export function showRow(answer, raw) {
@@ -154,16 +159,19 @@ export function showRow(answer, raw) {
     `bits of the mantissa; ${NORMALISING[mode]}.`);
 }
 
-const UNITS = { unnormed: "UnnormedSoftmax", normalization: "Normalization", weights: "weights", "deferred tail": "attention tail" };
+const UNITS = { unnormed: "UnnormedSoftmax", normalization: "Normalization", "deferred tail": "attention tail" };
+const SILICON = [
+  ["unit"], ["library"], ["clock"], ["area"], ["per element", "energy"], ["scores", "that the energy was measured with"],
+];
 
 export function showSilicon(figures) {
   const host = document.getElementById("silicon");
-  const wires = (f) => (figures.some((other) => other.library === f.library && other.wire !== f.wire) ? `, ${f.wire}` : "");
+  const wires = (f) => (figures.some((g) => g.library === f.library && g.wire !== f.wire) ? `, ${f.wire}` : "");
   const rows = figures.map((f) => [
     UNITS[f.unit] ?? f.unit, f.library + wires(f), `${short(f.clock_ns)} ns${f.slack_ns < 0 ? ", missed" : ""}`,
     `${Math.round(f.area_um2)} µm²`, `${short(Number(f.pj_per_element.toPrecision(3)))} pJ`, f.stimulus,
   ]);
-  table(host, [["unit"], ["library"], ["clock"], ["area"], ["per element", "energy"], ["scores", "that the energy was measured with"]], rows);
+  table(host, SILICON, rows);
   host.hidden = rows.length === 0;
   document.getElementById("silicon-note").hidden = rows.length > 0;
 }
