@@ -20,20 +20,22 @@ from amaranth.sim import Simulator
 from softermax.cli import main
 from softermax.rtl.export import bench
 from softermax.rtl.export.datasheet import datasheet
+from softermax.rtl.names import UNIT_NAMES
 from softermax.rtl.packing import unpack
 from softermax.rtl.simulation import ports_of
+from softermax.rtl.units import UNITS, create
 from softermax.rtl.vectors import vectors
 from softermax.rtl.verilator import verilate
-from softermax.spec import PRESETS
+from softermax.spec import PRESETS, DeferredSpec
 
-NAMES = {
-    "top": "softermax_top",
-    "unnormed-softmax": "unnormed_softmax",
-    "normalization": "normalization",
-    "deferred": "deferred_tail",
-}
-A8 = ["weight=Q(1,15)", "powsum=Q(8,15)", "reciprocal=Q(1,9)", "reciprocal_segments=8"]
+NAMES = {unit.name: unit.module_name for unit in UNITS.values()}
 SMALL = ["--width", "3", "--slices", "150", "--quiet"]
+
+
+def options(unit: str) -> list[str]:
+    """What makes a small one of the unit."""
+    deferred = ["--spec", "paper:deferred", "--columns", "2"]
+    return [*(deferred if unit == "deferred" else ["--unit", unit]), *SMALL]
 
 
 def lint(folder: Path, top: str, *files: str) -> str:
@@ -47,13 +49,12 @@ def lint(folder: Path, top: str, *files: str) -> str:
         ("unnormed-softmax", "paper", []),
         ("top", "paper", []),
         ("normalization", "row-scaled", []),
-        ("deferred", "paper", ["--columns", "2"]),
+        ("deferred", "paper:deferred", ["--columns", "2"]),
         pytest.param("top", "row-scaled", ["--depth", "8192"], marks=pytest.mark.slow),
         pytest.param("top", "paper", ["--width", "16", "--depth", "1024"], marks=pytest.mark.slow),
         pytest.param("top", "paper-32", ["--width", "32", "--depth", "512"], marks=pytest.mark.slow),
-        pytest.param("deferred", "row-scaled", ["--width", "16", "--columns", "8"], marks=pytest.mark.slow),
         pytest.param(
-            "deferred", "paper", ["--width", "1", "--columns", "1", "--a8", *A8], marks=pytest.mark.slow
+            "deferred", "row-scaled:deferred", ["--width", "16", "--columns", "8"], marks=pytest.mark.slow
         ),
     ],
 )
@@ -69,8 +70,7 @@ def test_exported_bench_passes(tmp_path: Path, unit: str, spec: str, more: list[
 def test_exported_bench_passes_in_icarus(tmp_path: Path, unit: str) -> None:
     """By the line that the datasheet gives."""
     name = NAMES[unit]
-    more = ["--columns", "2"] if unit == "deferred" else []
-    assert main(["rtl", "--unit", unit, "--out", str(tmp_path), *SMALL, *more]) == 0
+    assert main(["rtl", *options(unit), "--out", str(tmp_path)]) == 0
     command = re.search(r"^iverilog .*$", (tmp_path / f"{name}.md").read_text(), re.MULTILINE)
     assert command is not None
     done = subprocess.run(command[0], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -102,8 +102,8 @@ def test_command_runs_the_bench_and_says_how_it_ended(
 @pytest.mark.parametrize("unit", NAMES)
 def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str) -> None:
     name = NAMES[unit]
-    more = ["--columns", "2"] if unit == "deferred" else ["--rows", "3"]
-    assert main(["rtl", "--unit", unit, *more, "--out", str(tmp_path), *SMALL]) == 0
+    more = [] if unit == "deferred" else ["--rows", "3"]
+    assert main(["rtl", *options(unit), *more, "--out", str(tmp_path)]) == 0
     assert lint(tmp_path, name, f"{name}.v") == ""
     verilog = (tmp_path / f"{name}.v").read_text()
     assert "slice_width = 3" in verilog.split("module")[0]
@@ -117,9 +117,8 @@ def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str) -> None:
 @pytest.mark.parametrize("unit", NAMES)
 def test_stated_timing_is_the_simulated_one(unit: str) -> None:
     """A row of two slices goes through in just the cycles of the datasheet's diagram."""
-    component = (
-        PRESETS["paper"].replace(slice_width=3).create(unit, **({"columns": 2} if unit == "deferred" else {}))
-    )
+    spec = PRESETS["paper"].replace(slice_width=3)
+    component = DeferredSpec(spec).create(columns=2) if unit == "deferred" else spec.create(unit)
     stated = timing(datasheet(component, NAMES[unit]))
     seen: dict[str, list[int]] = {name: [] for name in stated}
 
@@ -162,7 +161,7 @@ def test_vectors_hold_every_kind_of_row(unit: str) -> None:
     """What the exported bench runs on: rows of 1 and of 16384 elements, without any, equal, rising and saturating."""
     spec = PRESETS["paper"]
     parameters = {"top": {"depth": 1024}, "deferred": {"columns": 1}}.get(unit, {})
-    component = spec.create(unit, **parameters)
+    component = create(DeferredSpec(spec) if unit == "deferred" else spec, unit, **parameters)
     ports = {port.name: port for port in ports_of(component)}
     fields = {
         name: unpack(ports[name].layout, words) for name, words in vectors(component, slices=50).items()
@@ -235,8 +234,7 @@ def _slow_for(unit: str, mutation: str) -> bool:
     [pytest.param(*key, marks=pytest.mark.slow) if _slow_for(*key) else key for key in MUTATIONS],
 )
 def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str) -> None:
-    more = ["--columns", "2"] if unit == "deferred" else []
-    main(["rtl", "--unit", unit, "--out", str(tmp_path), *SMALL, *more])
+    main(["rtl", *options(unit), "--out", str(tmp_path)])
     design = tmp_path / f"{NAMES[unit]}.v"
     pattern, instead = MUTATIONS[unit, mutation]
     # In one lane only, if it is a lane's; a table of the row is written down once for each use.
@@ -249,6 +247,9 @@ def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str)
     assert "PASS" not in out
 
 
+DEFERRED = ["--spec", "paper:deferred"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -258,21 +259,20 @@ def test_bench_notices_a_broken_design(tmp_path: Path, unit: str, mutation: str)
         (["--depth", "0"], "depth = 0: must be an integer from 1"),
         (["--unit", "normalization", "--depth", "8"], "depth = 8: normalization takes lanes and rows"),
         (["--spec", "nonsense"], "unknown spec 'nonsense'"),
+        (["--spec", "whole-row:deferred"], "slice_width = None: hardware takes a row slice by slice"),
+        ([*DEFERRED, "--width", "2000"], "slice_width = 2000: every lane of a slice is built"),
+        ([*DEFERRED, "--columns", "0"], "columns = 0: must be an integer from 1 to 256"),
+        ([*DEFERRED, "--rows", "2"], "rows = 2: deferred takes accumulator_bits and columns"),
+        ([*DEFERRED, "--accumulator-bits", "16"], "times int8 values needs at least 20"),
+        ([*DEFERRED, "--accumulator-bits", "64"], "accumulator_bits = 64: must be an integer"),
         (
-            ["--unit", "deferred", "--spec", "whole-row"],
-            "slice_width = None: hardware takes a row slice by slice",
+            [*DEFERRED, "--unit", "top"],
+            "unit = 'top': a spec with deferred normalisation makes the unit deferred",
         ),
-        (["--unit", "deferred", "--width", "2000"], "slice_width = 2000: every lane of a slice is built"),
-        (["--unit", "deferred", "--columns", "0"], "columns = 0: must be an integer from 1 to 256"),
-        (["--unit", "deferred", "--rows", "2"], "rows = 2: deferred takes accumulator_bits and columns"),
-        (["--unit", "deferred", "--accumulator-bits", "16"], "times int8 values needs at least 20"),
-        (["--unit", "deferred", "--accumulator-bits", "64"], "accumulator_bits = 64: must be an integer"),
-        (["--unit", "deferred", "--a8", "weight=Q(0,20)"], "weight = Q(0,20)"),
         (
-            ["--unit", "deferred", "--a8", "lanes=4"],
-            "--a8 lanes=4: must be FIELD=VALUE with a field of weight",
+            ["--unit", "deferred"],
+            "unit = 'deferred': must have a spec with deferred normalisation, as paper:deferred",
         ),
-        (["--a8", "weight=Q(0,8)"], "unit = 'top': a DeferredSpec makes the unit deferred"),
         (["--columns", "8"], "columns = 8: top takes depth and rows"),
     ],
 )
@@ -284,8 +284,27 @@ def test_refused_spec_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_words_of_deferred_normalisation_come_from_a_spec_file(tmp_path: Path) -> None:
+    spec = DeferredSpec(weight="Q(1,15)", powsum="Q(8,15)", reciprocal="Q(1,9)", reciprocal_segments=8)
+    spec.save(tmp_path / "mine.json")
+    out = tmp_path / "rtl"
+    command = ["rtl", "--spec", str(tmp_path / "mine.json"), "--width", "1", "--columns", "1", "--check"]
+    assert main([*command, "--slices", "150", "--out", str(out), "--quiet"]) == 0
+    head = (out / "deferred_tail.v").read_text().split("module")[0]
+    assert "slice_width = 1\n" in head
+    assert "deferred weight = Q(1,15)\n" in head
+    assert "deferred reciprocal_segments = 8\n" in head
+
+
 def test_spec_creates_its_unit() -> None:
     unit = PRESETS["paper"].create("unnormed-softmax", rows=4)
     assert (unit.rows, unit.spec) == (4, PRESETS["paper"])
     with pytest.raises(ValueError, match="unit = 'adder': must be one of top, unnormed-softmax"):
         PRESETS["paper"].create("adder")  # type: ignore[arg-type]
+    tail = DeferredSpec(weight="Q(0,6)", powsum="Q(16,6)").create(columns=3)
+    assert (tail.name, tail.columns, tail.spec.weight.fraction) == ("deferred", 3, 6)
+
+
+def test_the_command_line_knows_every_unit() -> None:
+    assert list(UNITS) == list(UNIT_NAMES)

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from softermax.cli.output import print_json
 from softermax.extras import need
-from softermax.spec import DeferredSpec, SoftermaxSpec, get_spec
+from softermax.rtl.names import UNIT_NAMES, UnitName
+from softermax.spec import AnySpec, DeferredSpec, get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
 
-_UNITS = ("top", "unnormed-softmax", "normalization", "deferred")
 _PARAMETERS = ("rows", "depth", "columns", "accumulator_bits")
-_A8_FIELDS = ("weight", "powsum", "reciprocal", "reciprocal_segments")
 
 
 def register(commands: Commands) -> None:
@@ -28,22 +27,24 @@ def register(commands: Commands) -> None:
             "rtl --check --out build/rtl",
             "rtl --unit unnormed-softmax --width 32 --rows 8 --out build/rtl",
             "rtl --unit normalization --spec row-scaled --out build/rtl",
-            "rtl --unit deferred --columns 64 --out build/rtl",
+            "rtl --spec paper:deferred --columns 64 --out build/rtl",
         ],
     )
-    command.add_argument("--unit", choices=_UNITS, default="top", help="which unit (default: %(default)s)")
-    command.add_argument("--spec", default="paper", help="a preset or a .json file (default: %(default)s)")
+    command.add_argument(
+        "--unit",
+        choices=UNIT_NAMES,
+        help="which unit (default: deferred of a :deferred spec, top of any other)",
+    )
+    command.add_argument(
+        "--spec",
+        default="paper",
+        help="a preset, with :deferred after it for the attention tail, or a .json file (default: %(default)s)",
+    )
     command.add_argument("--width", type=int, help="lanes (default: the spec's slice width)")
     command.add_argument("--rows", type=int, help="rows that may be open at a time")
     command.add_argument("--depth", type=int, help="slices that a row may have (top only)")
     command.add_argument("--columns", type=int, help="columns of V (deferred only)")
     command.add_argument("--accumulator-bits", type=int, help="bits of P·V's accumulators (deferred only)")
-    command.add_argument(
-        "--a8",
-        nargs="+",
-        metavar="FIELD=VALUE",
-        help=f"words of deferred normalisation other than the default: {', '.join(_A8_FIELDS)} (deferred only)",
-    )
     command.add_argument(
         "--slices", type=int, default=600, help="slices in the vectors (default: %(default)s)"
     )
@@ -62,15 +63,11 @@ def rtl(args: argparse.Namespace) -> int:
         raise ValueError(f"--slices {args.slices}: must be 1 or more")
     spec = get_spec(args.spec)
     if args.width is not None:
-        spec = spec.replace(slice_width=args.width)
+        spec = _at_width(spec, args.width)
+    unit: UnitName = args.unit or ("deferred" if isinstance(spec, DeferredSpec) else "top")
     given = {name: getattr(args, name) for name in _PARAMETERS}
-    written = export(
-        _deferred_spec(spec, args.a8) if args.a8 else spec,
-        args.unit,
-        Path(args.out),
-        {name: value for name, value in given.items() if value is not None},
-        slices=args.slices,
-    )
+    parameters = {name: value for name, value in given.items() if value is not None}
+    written = export(spec, unit, Path(args.out), parameters, slices=args.slices)
     if args.json:
         print_json([str(path) for path in written])
     elif not args.quiet:
@@ -85,12 +82,7 @@ def rtl(args: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
-def _deferred_spec(scores: SoftermaxSpec, changes: list[str]) -> DeferredSpec:
-    """``FIELD=VALUE`` each, as ``weight=Q(0,6)``."""
-    fields: dict[str, Any] = {}
-    for change in changes:
-        name, equals, value = change.partition("=")
-        if name not in _A8_FIELDS or not equals:
-            raise ValueError(f"--a8 {change}: must be FIELD=VALUE with a field of {', '.join(_A8_FIELDS)}")
-        fields[name] = int(value) if name == "reciprocal_segments" and value.isdecimal() else value
-    return DeferredSpec(scores=scores, **fields)
+def _at_width(spec: AnySpec, lanes: int) -> AnySpec:
+    if isinstance(spec, DeferredSpec):
+        return spec.replace(scores=spec.scores.replace(slice_width=lanes))
+    return spec.replace(slice_width=lanes)

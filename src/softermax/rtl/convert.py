@@ -11,7 +11,7 @@ from amaranth.lib import wiring
 
 from softermax import __version__
 from softermax.rtl import yosys
-from softermax.spec import DeferredSpec, SoftermaxSpec
+from softermax.spec import AnySpec, DeferredSpec
 
 _LINT_OFF = """\
 // Unsigned operands are meant to be extended with zeros, and of overlapping cases the first one to be taken.
@@ -53,14 +53,11 @@ def to_verilog(component: wiring.Component, name: str, header: str = "") -> str:
     return comment + _LINT_OFF + "\n".join(lines).strip() + "\n" + _LINT_ON
 
 
-def spec_header(title: str, spec: SoftermaxSpec | DeferredSpec) -> str:
+def spec_header(title: str, spec: AnySpec) -> str:
     """What a generated file says about where it comes from."""
-    scores = spec if isinstance(spec, SoftermaxSpec) else spec.scores
+    fields = spec.to_dict()
     lines = [title, f"Made by softermax {__version__} from this spec:"]
-    lines += [f"  {field} = {value}" for field, value in scores.to_dict().items()]
+    lines += [f"  {field} = {value}" for field, value in fields.pop("scores", fields).items()]
     if isinstance(spec, DeferredSpec):
-        lines += [
-            f"  deferred {field} = {getattr(spec, field)}" for field in ("weight", "powsum", "reciprocal")
-        ]
-        lines.append(f"  deferred reciprocal_segments = {spec.reciprocal_segments}")
+        lines += [f"  deferred {field} = {value}" for field, value in fields.items()]
     return "\n".join(lines)

@@ -1,23 +1,43 @@
-"""The attention tail with deferred normalisation (A8): P·V of unnormed weights, one division a row."""
+"""The attention tail with deferred normalisation (A8): P·V of unnormed weights, one division per row."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.arithmetic.rounding import saturate, shift_right
+from softermax.rtl.arithmetic.rounding import saturate, shift_right, shift_right_signed
+from softermax.rtl.pipeline import Elastic, follow, register
 from softermax.rtl.reciprocal import Reciprocal
+from softermax.rtl.unit import Event, Unit
 from softermax.rtl.words import check_buildable, check_count, integer_max, lanes_of, unnormed_bits
-from softermax.spec import DeferredSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
 
 MAX_COLUMNS = 256
 VALUE_BITS = 8
 
 
-class DeferredTail(wiring.Component):
+def weighted_layout(spec: SoftermaxSpec, columns: int) -> data.StructLayout:
+    """A slice of unnormed words, the running max that they refer to, and the values of every lane."""
+    lanes = check_buildable(spec)
+    values = data.ArrayLayout(data.ArrayLayout(signed(VALUE_BITS), columns), lanes)
+    return data.StructLayout(
+        {"u": lanes_of(spec.unnormed, lanes), "max": integer_max(spec), "last": 1, "v": values}
+    )
+
+
+def attended_layout(spec: DeferredSpec, columns: int, accumulator_bits: int) -> data.StructLayout:
+    """A row's outputs, each accumulator times reciprocal, and the power of two that divides them."""
+    product = signed(accumulator_bits + spec.reciprocal.fraction + 2)
+    largest_exponent = spec.reciprocal.fraction + spec.powsum.bits - 1
+    return data.StructLayout(
+        {"o": data.ArrayLayout(product, columns), "exponent": unsigned(largest_exponent.bit_length())}
+    )
+
+
+class DeferredTail(Unit):
     """Unnormed slices with their values in; for every row its outputs as integers, and an exponent.
 
     ``slices`` has the unnormed words and the running max as the Unnormed Softmax unit gives them, row
@@ -25,7 +45,7 @@ class DeferredTail(wiring.Component):
     accumulators are shifted, rounding half up. ``outputs`` has accumulator times reciprocal, exact: an
     output element is that over ``2**exponent``. A row may have `longest_row` elements, 65793 by default.
 
-    One slice a cycle, also of rows of a single slice.
+    One slice per cycle, also of rows of a single slice.
 
     stage 1   weights: unnormed words, rounded and saturated          | weights, values, shift
     stage 2   sums of weights and of weights times values             | sums
@@ -35,125 +55,148 @@ class DeferredTail(wiring.Component):
     stage 6   products                                                | outputs
     """
 
+    name = "deferred"
+    module_name = "deferred_tail"
+    options = ("accumulator_bits", "columns")
     latency = 6
     """Cycles from a row's last slice to its outputs."""
-    cycles_per_slice = 1
 
-    def __init__(self, spec: DeferredSpec, columns: int, accumulator_bits: int = 32) -> None:
+    spec: DeferredSpec
+
+    def __init__(self, spec: DeferredSpec, columns: int = 64, accumulator_bits: int = 32) -> None:
         self.spec = spec
         self.columns = check_count("columns", columns, MAX_COLUMNS)
         self.accumulator_bits = check_count("accumulator_bits", accumulator_bits, 48)
         self.lanes = check_buildable(spec.scores)
-        largest = spec.weight.high << (VALUE_BITS - 1)
-        self.longest_row = (1 << (accumulator_bits - 1)) // largest
-        """Elements of a row that the accumulators hold, whatever weights and values are."""
         if self.lanes > self.longest_row:
+            largest = spec.weight.high << (VALUE_BITS - 1)
             raise ValueError(
                 f"accumulator_bits = {accumulator_bits}: a slice of {self.lanes} weights {spec.weight} times int8 values "
                 f"needs at least {(self.lanes * largest - 1).bit_length() + 1}"
             )
-        row_of_values = data.ArrayLayout(signed(VALUE_BITS), columns)
-        self._product_bits = accumulator_bits + spec.reciprocal.fraction + 2
-        exponent = spec.reciprocal.fraction + spec.powsum.bits - 1
         super().__init__(
             {
-                "slices": In(
-                    stream.Signature(
-                        data.StructLayout(
-                            {
-                                "u": lanes_of(spec.scores.unnormed, self.lanes),
-                                "max": integer_max(spec.scores),
-                                "last": 1,
-                                "v": data.ArrayLayout(row_of_values, self.lanes),
-                            }
-                        )
-                    )
-                ),
-                "outputs": Out(
-                    stream.Signature(
-                        data.StructLayout(
-                            {
-                                "o": data.ArrayLayout(signed(self._product_bits), columns),
-                                "exponent": unsigned(exponent.bit_length()),
-                            }
-                        )
-                    )
-                ),
+                "slices": In(stream.Signature(weighted_layout(spec.scores, columns))),
+                "outputs": Out(stream.Signature(attended_layout(spec, columns, accumulator_bits))),
             }
         )
         self.reciprocal = Reciprocal(spec)
 
+    @property
+    def longest_row(self) -> int:
+        """Elements of a row that the accumulators hold, whatever weights and values are."""
+        return (1 << (self.accumulator_bits - 1)) // (self.spec.weight.high << (VALUE_BITS - 1))
+
+    def parameters(self) -> dict[str, Any]:
+        made = {
+            "lanes": self.lanes,
+            "columns of V": self.columns,
+            "accumulator bits": self.accumulator_bits,
+            "longest row (elements)": self.longest_row,
+        }
+        fields = self.spec.to_dict()
+        return {
+            **made,
+            **fields.pop("scores"),
+            **{f"deferred {name}": value for name, value in fields.items()},
+        }
+
+    def timing(self) -> list[Event]:
+        return [
+            Event("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
+            Event(
+                "outputs",
+                (1 + self.latency,),
+                f"the row's outputs {self.latency} cycles after its last slice",
+            ),
+        ]
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        spec, scores = self.spec, self.spec.scores
-        m.submodules.reciprocal = reciprocal = self.reciprocal
-        slices, outputs = self.slices, self.outputs
-        # Each stage takes what is in front of it when it is empty or passes its own on; from the row's state on, only
-        # finished rows move.
-        valid = {stage: Signal(name=f"valid_{stage}") for stage in range(2, 7)} | {7: outputs.valid}
-        into = {stage: Signal(name=f"into_{stage}") for stage in range(2, 8)}
-        last_2, last_3 = Signal(reset_less=True), Signal(reset_less=True)
-        passed_on = {stage: into[stage + 1] for stage in range(2, 7)} | {7: outputs.valid & outputs.ready}
-        offered = {stage: valid[stage - 1] for stage in range(3, 8)} | {2: slices.valid}
-        for stage, enable in into.items():
-            free = Signal(name=f"free_{stage}")
-            m.d.comb += [free.eq(~valid[stage] | passed_on[stage]), enable.eq(offered[stage] & free)]
-            with m.If(free):
-                m.d.sync += valid[stage].eq(enable & last_3 if stage == 4 else enable)
-            if stage == 2:
-                m.d.comb += slices.ready.eq(free)
+        m.submodules.reciprocal = self.reciprocal
+        pipeline = Elastic(range(2, 7))
+        into, into_outputs = pipeline.into, Signal()
+        last = follow(m, self.slices.p.last, [into[2], into[3]], "last", 2)
+        self._flow(m, pipeline, into_outputs, last[1])
+        weights, values, shift, first = self._weights(m, into)
+        weight_sum, dots = self._sums(m, into[3], weights, values)
+        powsum, accumulators = self._row(m, into[4], shift, first, weight_sum, dots)
+        self._outputs(m, into, into_outputs, powsum, accumulators)
+        return m
 
-        # Stage 1.
-        first = Signal(init=1)
-        before = Signal.like(slices.p.max, reset_less=True)
-        shift_2 = Signal(unsigned(scores.max.integer), reset_less=True)
-        first_2 = Signal(reset_less=True)
+    def _flow(self, m: Module, pipeline: Elastic, into_outputs: Signal, last_3: Signal) -> None:
+        """From the row's state on, only finished rows move."""
+        slices, outputs = self.slices, self.outputs
+        out_free = Signal()
+        m.d.comb += [
+            out_free.eq(~outputs.valid | outputs.ready),
+            into_outputs.eq(pipeline.valid[6] & out_free),
+            slices.ready.eq(pipeline.free[2]),
+        ]
+        pipeline.connect(m, slices.valid, into_outputs, keeps={4: pipeline.into[4] & last_3})
+        with m.If(out_free):
+            m.d.sync += outputs.valid.eq(into_outputs)
+
+    def _weights(self, m: Module, into: dict[int, Signal]) -> tuple[list[Signal], data.View, Signal, Signal]:
+        """Stage 1: weights and values of stage 2; how far the max grew and whether the row begins, of stage 3."""
+        spec, slices = self.spec, self.slices
+        bits = unnormed_bits(spec.scores)
+        dropped = spec.scores.unnormed.fraction - spec.weight.fraction
         weights = [
             Signal(unsigned(spec.weight.bits), reset_less=True, name=f"w_{i}") for i in range(self.lanes)
         ]
-        values = Signal.like(slices.p.v, reset_less=True)
-        dropped = scores.unnormed.fraction - spec.weight.fraction
         with m.If(into[2]):
-            m.d.sync += [
-                first.eq(slices.p.last),
-                before.eq(slices.p.max),
-                shift_2.eq(slices.p.max - before),
-                first_2.eq(first),
-                last_2.eq(slices.p.last),
-                values.eq(slices.p.v),
-            ]
             for lane, w in enumerate(weights):
-                u = slices.p.u[lane][: unnormed_bits(scores)]
-                m.d.sync += w.eq(saturate(shift_right(u, dropped, "half-up"), spec.weight.bits))
+                rounded = shift_right(slices.p.u[lane][:bits], dropped, "half-up")
+                m.d.sync += w.eq(saturate(rounded, spec.weight.bits))
+        values = register(m, slices.p.v, into[2], "values")
+        before = register(m, slices.p.max, into[2], "before")
+        grown = (slices.p.max - before)[: spec.scores.max.integer]
+        shift = follow(m, grown, [into[2], into[3]], "shift", 2)[-1]
+        starts = Signal(init=1)
+        with m.If(into[2]):
+            m.d.sync += starts.eq(slices.p.last)
+        first = follow(m, starts, [into[2], into[3]], "first", 2)[-1]
+        return weights, values, shift, first
 
-        # Stage 2.
-        shift_3 = Signal.like(shift_2, reset_less=True)
-        first_3 = Signal(reset_less=True)
-        weight_sum = Signal(unsigned((self.lanes * spec.weight.high).bit_length()), reset_less=True)
+    def _sums(
+        self, m: Module, enable: Signal, weights: list[Signal], values: data.View
+    ) -> tuple[Signal, list[Signal]]:
+        """Stage 2: of the slice's weights, and of weights times values for each column."""
+        weight_sum = Signal(unsigned((self.lanes * self.spec.weight.high).bit_length()), reset_less=True)
         dots = [
             Signal(signed(self.accumulator_bits), reset_less=True, name=f"dot_{c}")
             for c in range(self.columns)
         ]
-        with m.If(into[3]):
-            m.d.sync += [
-                shift_3.eq(shift_2),
-                first_3.eq(first_2),
-                last_3.eq(last_2),
-                weight_sum.eq(sum(weights)),
-            ]
+        with m.If(enable):
+            m.d.sync += weight_sum.eq(sum(weights))
             for column, dot in enumerate(dots):
                 m.d.sync += dot.eq(sum(w * values[lane][column] for lane, w in enumerate(weights)))
+        return weight_sum, dots
 
-        # Stage 3.
-        powsum = Signal(unsigned(spec.powsum.bits), reset_less=True)
+    def _row(
+        self, m: Module, enable: Signal, shift: Signal, first: Signal, weight_sum: Signal, dots: list[Signal]
+    ) -> tuple[Signal, list[Signal]]:
+        """Stage 3: the row's PowSum and accumulators, renormalised and added to."""
+        bits = self.spec.powsum.bits
+        powsum = Signal(unsigned(bits), reset_less=True)
         accumulators = [Signal.like(dot, reset_less=True, name=f"a_{c}") for c, dot in enumerate(dots)]
-        renormed = Mux(first_3, 0, powsum >> shift_3)
-        with m.If(into[4]):
-            m.d.sync += powsum.eq(saturate(renormed + weight_sum, spec.powsum.bits))
+        with m.If(enable):
+            m.d.sync += powsum.eq(saturate(Mux(first, 0, powsum >> shift) + weight_sum, bits))
             for accumulator, dot in zip(accumulators, dots, strict=True):
-                m.d.sync += accumulator.eq(Mux(first_3, 0, _halved_up(accumulator, shift_3)) + dot)
+                m.d.sync += accumulator.eq(Mux(first, 0, shift_right_signed(accumulator, shift)) + dot)
+        return powsum, accumulators
 
-        # Stages 4 to 6: the accumulators go along, for the next row needs its own.
+    def _outputs(
+        self,
+        m: Module,
+        into: dict[int, Signal],
+        into_outputs: Signal,
+        powsum: Signal,
+        accumulators: list[Signal],
+    ) -> None:
+        """Stages 4 to 6 of a finished row. Its accumulators go along, for the next row needs its own."""
+        reciprocal, outputs = self.reciprocal, self.outputs
         m.d.comb += [
             reciprocal.powsum.eq(powsum),
             reciprocal.enable_1.eq(into[5]),
@@ -161,23 +204,10 @@ class DeferredTail(wiring.Component):
         ]
         finished = accumulators
         for stage in (5, 6):
-            copies = [
-                Signal.like(a, reset_less=True, name=f"finished_{stage}_{c}")
-                for c, a in enumerate(accumulators)
-            ]
-            with m.If(into[stage]):
-                m.d.sync += [copy.eq(a) for copy, a in zip(copies, finished, strict=True)]
-            finished = copies
+            finished = [register(m, a, into[stage], f"finished_{stage}_{c}") for c, a in enumerate(finished)]
         exponent = Signal.like(outputs.p.exponent, reset_less=True)
         products = Signal.like(outputs.p.o, reset_less=True)
-        with m.If(into[7]):
-            m.d.sync += exponent.eq(reciprocal.leading_one + spec.reciprocal.fraction)
+        with m.If(into_outputs):
+            m.d.sync += exponent.eq(reciprocal.leading_one + self.spec.reciprocal.fraction)
             m.d.sync += [products[c].eq(a * reciprocal.reciprocal) for c, a in enumerate(finished)]
         m.d.comb += [outputs.p.exponent.eq(exponent), outputs.p.o.eq(products)]
-        return m
-
-
-def _halved_up(value: Value, by: Value) -> Value:
-    """A signed value over ``2**by``, rounded half up: one bit behind the point survives the shift."""
-    kept = Cat(Const(0, 1), value).as_signed() >> by
-    return (kept + 1) >> 1

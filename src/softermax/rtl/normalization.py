@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.arithmetic.multiplier import digits_layout, multiply, recode
+from softermax.rtl.arithmetic.multiplier import multiply, recode
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
+from softermax.rtl.pipeline import follow, register
 from softermax.rtl.reciprocal import Reciprocal
+from softermax.rtl.unit import Event, Unit
 from softermax.rtl.words import (
     MAX_LANES,
     MAX_ROWS,
+    check_buildable,
     check_count,
     finished_row_layout,
     numerator_layout,
@@ -28,8 +32,18 @@ _GROUP = 4
 once otherwise, and a group whose words all come out as zero, whatever the reciprocal, stands still."""
 
 
-class Normalization(wiring.Component):
-    """Finished rows and their slices in, probabilities out, one slice a cycle.
+@dataclass(frozen=True)
+class _Flow:
+    """The enables of the registers of the row, 1 and 2, and of the stages 2 and 3."""
+
+    into_sum: Signal
+    into_row: Signal
+    into_2: Signal
+    into_3: Signal
+
+
+class Normalization(Unit):
+    """Finished rows and their slices in, probabilities out, one slice per cycle.
 
     ``finished`` brings max and PowSum of a row, ``slices`` then all slices of that row, the last one
     with ``last`` set; the next row may be brought while the last slice is taken. Rows come out in
@@ -48,20 +62,29 @@ class Normalization(wiring.Component):
     stage 3   shift by the leading one's position, rounded; saturated     | none
     """
 
+    name = "normalization"
+    module_name = "normalization"
+    options = ("lanes", "rows")
     row_latency = 2
     """Cycles from a finished row until its first slice can be taken."""
     latency = 2
     """Cycles from a slice to its probabilities."""
-    cycles_per_slice = 1
 
-    def __init__(self, spec: SoftermaxSpec, lanes: int, rows: int = 1, skip_zeros: bool = False) -> None:
+    spec: SoftermaxSpec
+
+    def __init__(
+        self, spec: SoftermaxSpec, lanes: int | None = None, rows: int = 1, skip_zeros: bool = False
+    ) -> None:
+        """With as many lanes as a slice has, unless given."""
         if skip_zeros and spec.output_mode == "row-scaled":
             raise ValueError(
                 "skip_zeros = True: a row's sum decides which words are zero only if output_mode = 'fixed'"
             )
         self.spec = spec
         self.skip_zeros = skip_zeros
-        self.lanes = check_count("lanes", lanes, MAX_LANES)
+        self.lanes = lanes = (
+            check_buildable(spec) if lanes is None else check_count("lanes", lanes, MAX_LANES)
+        )
         self.rows = check_count("rows", rows, MAX_ROWS)
         super().__init__(
             {
@@ -76,12 +99,51 @@ class Normalization(wiring.Component):
         dropped = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
         self._least_shift = dropped - (spec.output_mode != "row-scaled")
 
+    def parameters(self) -> dict[str, Any]:
+        return {"lanes": self.lanes, "rows": self.rows, **self.spec.to_dict()}
+
+    def timing(self) -> list[Event]:
+        start, out = self.row_latency, self.row_latency + self.latency
+        return [
+            Event("finished", (0,), "a finished row enters in cycle 0"),
+            Event("slices", (start, start + 1), f"its slices can be taken {start} cycles later"),
+            Event("probabilities", (out, out + 1), f"probabilities {self.latency} cycles after their slice"),
+        ]
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         spec = self.spec
         m.submodules.reciprocal = reciprocal = self.reciprocal
-        finished, slices, out = self.finished, self.slices, self.probabilities
+        flow = self._flow(m)
 
+        # The row: its reciprocal is found while the row before it goes through.
+        m.d.comb += [
+            reciprocal.powsum.eq(self.finished.p.powsum),
+            reciprocal.enable_1.eq(flow.into_sum),
+            reciprocal.enable_2.eq(flow.into_row),
+        ]
+        sum_max = register(m, self.finished.p.max, flow.into_sum, "sum_max")
+        row_max = register(m, sum_max, flow.into_row, "row_max")
+
+        # Stage 1. What belongs to the row moves along with its slices, for the next row may follow.
+        shift = Signal(unsigned(spec.max.integer))
+        nothing_left = Signal()
+        m.d.comb += [shift.eq(row_max - self.slices.p.max), nothing_left.eq(shift >= unnormed_bits(spec))]
+        shift_bits = min(spec.max.integer, (unnormed_bits(spec) - 1).bit_length())
+        recoded = recode(m, reciprocal.reciprocal, spec.reciprocal.fraction)
+        beyond = Signal(unsigned(spec.powsum.integer.bit_length()))
+        # The leading one's position is at least Fd - 1; what lies beyond is left to shift.
+        m.d.comb += beyond.eq(reciprocal.leading_one - (spec.powsum.fraction - 1))
+        self._marks(m, flow)
+        for group, start in enumerate(range(0, self.lanes, _GROUP)):
+            lanes = range(start, min(start + _GROUP, self.lanes))
+            n = self._numerators(m, lanes, shift[:shift_bits])
+            self._group(m, group, lanes, n, nothing_left, recoded, beyond, flow)
+        return m
+
+    def _flow(self, m: Module) -> _Flow:
+        """When each stage takes something. A row stays until its last slice has left stage 1."""
+        finished, slices, out = self.finished, self.slices, self.probabilities
         sum_valid = Signal()
         row_valid = Signal()
         valid_2 = Signal()
@@ -107,84 +169,58 @@ class Normalization(wiring.Component):
             m.d.sync += valid_2.eq(into_2)
         with m.If(stage_3_free):
             m.d.sync += out.valid.eq(valid_2)
+        return _Flow(into_sum, into_row, into_2, into_3)
 
-        # The row: its reciprocal is found while the row before it goes through.
-        sum_max = Signal.like(finished.p.max, reset_less=True)
-        row_max = Signal.like(finished.p.max, reset_less=True)
-        m.d.comb += [
-            reciprocal.powsum.eq(finished.p.powsum),
-            reciprocal.enable_1.eq(into_sum),
-            reciprocal.enable_2.eq(into_row),
-        ]
-        with m.If(into_sum):
-            m.d.sync += sum_max.eq(finished.p.max)
-        with m.If(into_row):
-            m.d.sync += row_max.eq(sum_max)
-
-        # Stage 1. What belongs to the row moves along with its slices, for the next row may follow.
-        shift = Signal(unsigned(spec.max.integer))
-        nothing_left = Signal()
-        m.d.comb += [shift.eq(row_max - slices.p.max), nothing_left.eq(shift >= unnormed_bits(spec))]
-        shift_bits = min(spec.max.integer, (unnormed_bits(spec) - 1).bit_length())
-        recoded = recode(m, reciprocal.reciprocal, spec.reciprocal.fraction)
-        beyond = Signal(unsigned(spec.powsum.integer.bit_length()))
-        # The leading one's position is at least Fd - 1; what lies beyond is left to shift.
-        m.d.comb += beyond.eq(reciprocal.leading_one - (spec.powsum.fraction - 1))
-        last_2 = Signal(reset_less=True)
-        last_3 = Signal.like(out.p.last, reset_less=True)
-        with m.If(into_2):
-            m.d.sync += last_2.eq(slices.p.last)
-        with m.If(into_3):
-            m.d.sync += last_3.eq(last_2)
-        m.d.comb += out.p.last.eq(last_3)
-        if spec.output_mode == "row-scaled":
-            leading_one_2 = Signal.like(reciprocal.leading_one, reset_less=True)
-            leading_one_3 = Signal.like(reciprocal.leading_one, reset_less=True)
-            with m.If(into_2):
-                m.d.sync += leading_one_2.eq(reciprocal.leading_one)
-            with m.If(into_3):
-                m.d.sync += leading_one_3.eq(leading_one_2)
-            m.d.comb += out.p.exponent.eq(leading_one_3 - spec.powsum.fraction)
+    def _marks(self, m: Module, flow: _Flow) -> None:
+        """What goes along with the lanes to the output: the slice's ``last``, the row's exponent and id."""
+        out, enables = self.probabilities, [flow.into_2, flow.into_3]
+        m.d.comb += out.p.last.eq(follow(m, self.slices.p.last, enables, "last", 2)[-1])
+        if self.spec.output_mode == "row-scaled":
+            leading_one = follow(m, self.reciprocal.leading_one, enables, "leading_one", 2)[-1]
+            m.d.comb += out.p.exponent.eq(leading_one - self.spec.powsum.fraction)
         if self.rows > 1:
-            row: Value = finished.p.row
-            for name, enable in (("sum", into_sum), ("row", into_row), ("2", into_2), ("3", into_3)):
-                register = Signal.like(finished.p.row, reset_less=True, name=f"row_id_{name}")
-                with m.If(enable):
-                    m.d.sync += register.eq(row)
-                row = register
-            m.d.comb += out.p.row.eq(row)
+            from_row = [flow.into_sum, flow.into_row, *enables]
+            m.d.comb += out.p.row.eq(follow(m, self.finished.p.row, from_row, "row_id")[-1])
 
-        for group, start in enumerate(range(0, self.lanes, _GROUP)):
-            lanes = range(start, min(start + _GROUP, self.lanes))
-            u = [slices.p.u[lane][: unnormed_bits(spec)] for lane in lanes]
-            n = [Signal(unnormed_bits(spec), name=f"n_{lane}") for lane in lanes]
-            m.d.comb += [now.eq(value >> shift[:shift_bits]) for now, value in zip(n, u, strict=True)]
-            # Which lanes move on: each for itself, or all if one does.
-            moving = [self._not_zero(now, beyond) for now in n]
-            moving = moving if self.skip_zeros else [Cat(moving).any()]
-            live_1 = Signal(len(moving), name=f"live_1_{group}")
-            live_2 = Signal(len(moving), reset_less=True, name=f"live_2_{group}")
-            live_3 = Signal(len(moving), reset_less=True, name=f"live_3_{group}")
-            m.d.comb += live_1.eq(Mux(nothing_left, 0, Cat(moving)))
-            factor = Signal(digits_layout(spec.reciprocal.fraction), reset_less=True, name=f"factor_{group}")
-            beyond_2 = Signal.like(beyond, reset_less=True, name=f"beyond_2_{group}")
-            beyond_3 = Signal.like(beyond, reset_less=True, name=f"beyond_3_{group}")
-            with m.If(into_2):
-                m.d.sync += live_2.eq(live_1)
-            with m.If(into_2 & live_1.any()):
-                m.d.sync += [factor.eq(recoded), beyond_2.eq(beyond)]
-            with m.If(into_3):
-                m.d.sync += live_3.eq(live_2)
-            with m.If(into_3 & live_2.any()):
-                m.d.sync += beyond_3.eq(beyond_2)
-            for position, lane in enumerate(lanes):
-                live = position if self.skip_zeros else 0
-                numerator = Signal(unnormed_bits(spec), reset_less=True, name=f"numerator_{lane}")
-                with m.If(into_2 & live_1[live]):
-                    m.d.sync += numerator.eq(n[position])
-                y = self._output(m, lane, numerator, factor, beyond_3, into_3 & live_2[live])
-                m.d.comb += out.p.y[lane].eq(Mux(live_3[live], y, 0))
-        return m
+    def _numerators(self, m: Module, lanes: range, shift: Value) -> list[Signal]:
+        """Unnormed words of a group of lanes, shifted on from the slice's max to the row's."""
+        bits = unnormed_bits(self.spec)
+        n = [Signal(bits, name=f"n_{lane}") for lane in lanes]
+        m.d.comb += [
+            now.eq(self.slices.p.u[lane][:bits] >> shift) for now, lane in zip(n, lanes, strict=True)
+        ]
+        return n
+
+    def _group(
+        self,
+        m: Module,
+        group: int,
+        lanes: range,
+        n: list[Signal],
+        nothing_left: Signal,
+        recoded: data.View,
+        beyond: Signal,
+        flow: _Flow,
+    ) -> None:
+        """Stages 1 to 3 of a group of lanes, with registers of its own for what belongs to the row."""
+        into_2, into_3 = flow.into_2, flow.into_3
+        # Which lanes move on: each for itself, or all if one does.
+        moving = [self._not_zero(now, beyond) for now in n]
+        moving = moving if self.skip_zeros else [Cat(moving).any()]
+        live_1 = Signal(len(moving), name=f"live_1_{group}")
+        m.d.comb += live_1.eq(Mux(nothing_left, 0, Cat(moving)))
+        live_2 = register(m, live_1, into_2, f"live_2_{group}")
+        live_3 = register(m, live_2, into_3, f"live_3_{group}")
+        factor = Signal.like(recoded, reset_less=True, name=f"factor_{group}")
+        beyond_2 = Signal.like(beyond, reset_less=True, name=f"beyond_2_{group}")
+        with m.If(into_2 & live_1.any()):
+            m.d.sync += [factor.eq(recoded), beyond_2.eq(beyond)]
+        beyond_3 = register(m, beyond_2, into_3 & live_2.any(), f"beyond_3_{group}")
+        for position, lane in enumerate(lanes):
+            live = position if self.skip_zeros else 0
+            numerator = register(m, n[position], into_2 & live_1[live], f"numerator_{lane}")
+            y = self._output(m, lane, numerator, factor, beyond_3, into_3 & live_2[live])
+            m.d.comb += self.probabilities.p.y[lane].eq(Mux(live_3[live], y, 0))
 
     def _not_zero(self, numerator: Signal, beyond: Signal) -> Value:
         """Whether the word may come out as other than zero: times 1, the largest reciprocal, it has to reach
@@ -220,7 +256,7 @@ class Normalization(wiring.Component):
         if row_scaled:
             rounded = shift_right(kept, below, rounding)
         elif rounding == "half-up" and below:
-            # The bit behind the point comes with the word: nothing else has to be kept for it.
+            # The bit after the point comes with the word: nothing else has to be kept for it.
             shifted = kept >> beyond
             rounded = shifted[1:] + shifted[0]
         else:

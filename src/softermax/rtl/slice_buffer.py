@@ -43,6 +43,7 @@ class SliceBuffer(wiring.Component):
         self.spec = spec
         self.rows = check_count("rows", rows, MAX_ROWS)
         self.depth = 1 << ceil_log2(check_count("depth", depth, MAX_DEPTH))
+        self._position_bits = ceil_log2(self.depth) + 1
         self.lanes = check_buildable(spec)
         super().__init__(
             {
@@ -55,23 +56,31 @@ class SliceBuffer(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        spec, address_bits = self.spec, ceil_log2(self.depth)
-        unnormed, sums, slices = self.unnormed, self.sums, self.slices
+        spec, bits = self.spec, self._position_bits
         slot = data.StructLayout({"u": lanes_of(spec.unnormed, self.lanes), "max": integer_max(spec)})
         m.submodules.slots = slots = Memory(shape=slot, depth=self.rows * self.depth, init=[])
         write, read = slots.write_port(), slots.read_port()
-
-        # Positions in a ring have one bit more than its addresses: equal but for that bit means full.
-        written = Array(Signal(address_bits + 1, name=f"written_{row}") for row in range(self.rows))
-        taken = Array(Signal(address_bits + 1, name=f"taken_{row}") for row in range(self.rows))
-
         # A row's last slice leaves a note of its max and of its end in the ring; the row's PowSum
         # follows some cycles later.
-        note = data.StructLayout({"max": integer_max(spec), "end": address_bits + 1, **row_id(self.rows)})
+        note = data.StructLayout({"max": integer_max(spec), "end": bits, **row_id(self.rows)})
         m.submodules.notes = notes = fifo.SyncFIFO(width=note.size, depth=4)
-        noted, ended = Signal(note), note(notes.r_data)
+        m.submodules.due = due = fifo.SyncFIFO(width=note.size, depth=4)
+        # Positions in a ring have one bit more than its addresses: equal but for that bit means full.
+        taken = Array(Signal(bits, name=f"taken_{row}") for row in range(self.rows))
+        self._write(m, write, taken, notes, note)
+        self._read(m, read, taken, due, note)
+        self._meet(m, notes, due, note)
+        return m
+
+    def _write(
+        self, m: Module, write: Any, taken: Array, notes: fifo.SyncFIFO, note: data.StructLayout
+    ) -> None:
+        """Slices go into their row's ring, unless it is full."""
+        unnormed, bits = self.unnormed, self._position_bits
+        written = Array(Signal(bits, name=f"written_{row}") for row in range(self.rows))
+        noted = Signal(note)
         row_in = unnormed.p.row if self.rows > 1 else 0
-        position = Signal(address_bits + 1)
+        position = Signal(bits)
         full = Signal()
         accept = Signal()
         m.d.comb += [
@@ -93,21 +102,27 @@ class SliceBuffer(wiring.Component):
         with m.If(accept):
             m.d.sync += written[row_in].eq(position + 1)
 
-        # Reading: one row at a time, from where its ring was read last up to its end.
+    def _read(self, m: Module, read: Any, taken: Array, due: fifo.SyncFIFO, note: data.StructLayout) -> None:
+        """One row at a time of those that are due, from where its ring was read last up to its end."""
+        slices, bits = self.slices, self._position_bits
         reading = Signal()
         issue = Signal()
         issue_last = Signal()
-        end = Signal(address_bits + 1, reset_less=True)
-        row_out: Any = Signal.like(ended.row, reset_less=True) if self.rows > 1 else 0
-        next_out = Signal(address_bits + 1)
+        begin = Signal()
+        end = Signal(bits, reset_less=True)
+        next_row = note(due.r_data)
+        row_out: Any = Signal.like(next_row.row, reset_less=True) if self.rows > 1 else 0
+        next_out = Signal(bits)
         m.d.comb += [
             next_out.eq(taken[row_out]),
             issue.eq(reading & (~slices.valid | slices.ready)),
-            issue_last.eq((next_out + 1)[: address_bits + 1] == end),
+            issue_last.eq((next_out + 1)[:bits] == end),
             read.addr.eq(self._address(next_out, row_out)),
             read.en.eq(issue),
             slices.p.u.eq(read.data.u),
             slices.p.max.eq(read.data.max),
+            begin.eq(due.r_rdy & (~reading | (issue & issue_last))),
+            due.r_en.eq(begin),
         ]
         last = Signal(reset_less=True)
         m.d.comb += slices.p.last.eq(last)
@@ -115,14 +130,20 @@ class SliceBuffer(wiring.Component):
             m.d.sync += [taken[row_out].eq(next_out + 1), last.eq(issue_last)]
         with m.If(~slices.valid | slices.ready):
             m.d.sync += slices.valid.eq(issue)
+        with m.If(begin):
+            m.d.sync += end.eq(next_row.end)
+            if self.rows > 1:
+                m.d.sync += row_out.eq(next_row.row)
+        with m.If(begin | (issue & issue_last)):
+            m.d.sync += reading.eq(begin)
 
-        # A note and its PowSum meet: Normalization learns of the row ahead of its slices, which are due.
-        m.submodules.rows_out = rows_out = fifo.SyncFIFO(width=self.finished.p.shape().size, depth=4)
-        m.submodules.due = due = fifo.SyncFIFO(width=note.size, depth=4)
-        row = Signal(self.finished.p.shape())
+    def _meet(self, m: Module, notes: fifo.SyncFIFO, due: fifo.SyncFIFO, note: data.StructLayout) -> None:
+        """A note and its PowSum: Normalization learns of the row ahead of its slices, which are due from now on."""
+        sums, finished = self.sums, self.finished
+        m.submodules.rows_out = rows_out = fifo.SyncFIFO(width=finished.p.shape().size, depth=4)
+        ended = note(notes.r_data)
+        row = Signal(finished.p.shape())
         met = Signal()
-        begin = Signal()
-        next_row = note(due.r_data)
         m.d.comb += [
             sums.ready.eq(notes.r_rdy & rows_out.w_rdy & due.w_rdy),
             met.eq(sums.valid & sums.ready),
@@ -133,21 +154,12 @@ class SliceBuffer(wiring.Component):
             rows_out.w_en.eq(met),
             due.w_data.eq(notes.r_data),
             due.w_en.eq(met),
-            begin.eq(due.r_rdy & (~reading | (issue & issue_last))),
-            due.r_en.eq(begin),
-            self.finished.p.eq(rows_out.r_data),
-            self.finished.valid.eq(rows_out.r_rdy),
-            rows_out.r_en.eq(self.finished.ready),
+            finished.p.eq(rows_out.r_data),
+            finished.valid.eq(rows_out.r_rdy),
+            rows_out.r_en.eq(finished.ready),
         ]
         if self.rows > 1:
             m.d.comb += row.row.eq(ended.row)
-        with m.If(begin):
-            m.d.sync += end.eq(next_row.end)
-            if self.rows > 1:
-                m.d.sync += row_out.eq(next_row.row)
-        with m.If(begin | (issue & issue_last)):
-            m.d.sync += reading.eq(begin)
-        return m
 
     def _address(self, position: Signal, row: Any) -> Any:
         within = position[:-1]

@@ -10,24 +10,29 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.slice_buffer import SliceBuffer
+from softermax.rtl.unit import Event, Unit
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.words import output_layout, slice_layout
 from softermax.spec import SoftermaxSpec
 
 
-class Softermax(wiring.Component):
-    """Both units with the buffer between them; one slice a cycle in and out.
+class Softermax(Unit):
+    """Both units with the buffer between them; one slice per cycle in and out.
 
     Up to ``rows`` rows may be open at a time, their slices interleaved in any way. The probabilities
     of a row come out together, slice by slice, in the order in which rows finish. A row may have
     up to ``depth`` slices; when it is finished, its row id may be used for the next row at once.
     """
 
+    name = "top"
+    module_name = "softermax_top"
+    options = ("depth", "rows")
     latency = (
         UnnormedSoftmax.sum_latency + SliceBuffer.latency + Normalization.row_latency + Normalization.latency
     )
     """Cycles from a row's last slice to its first probabilities, if no other row is ahead of it."""
-    cycles_per_slice = 1
+
+    spec: SoftermaxSpec
 
     def __init__(self, spec: SoftermaxSpec, rows: int = 2, depth: int = 32) -> None:
         self.spec = spec
@@ -41,6 +46,22 @@ class Softermax(wiring.Component):
                 "probabilities": Out(stream.Signature(output_layout(spec, self.lanes, rows))),
             }
         )
+
+    @property
+    def longest_row(self) -> int:
+        return int(self.depth * self.lanes)
+
+    def parameters(self) -> dict[str, Any]:
+        made = {"lanes": self.lanes, "rows": self.rows, "depth (slices per row)": self.depth}
+        return {**made, **self.spec.to_dict()}
+
+    def timing(self) -> list[Event]:
+        done = 1 + self.latency
+        first = f"the row's first probabilities {self.latency} cycles after its last slice"
+        return [
+            Event("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
+            Event("probabilities", (done, done + 1), first),
+        ]
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 from softermax.rtl.deferred import DeferredTail
+from softermax.rtl.names import UNIT_NAMES, UnitName
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.softermax_top import Softermax
+from softermax.rtl.unit import Unit
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.words import check_buildable
-from softermax.spec import DeferredSpec, SoftermaxSpec
+from softermax.spec import AnySpec, DeferredSpec
 
-UnitName: TypeAlias = Literal["top", "unnormed-softmax", "normalization", "deferred"]
-UNITS: tuple[str, ...] = get_args(UnitName)
-_TAKES = {
-    "top": {"rows", "depth"},
-    "unnormed-softmax": {"rows"},
-    "normalization": {"rows", "lanes"},
-    "deferred": {"columns", "accumulator_bits"},
+__all__ = ["UNITS", "UnitName", "create"]
+
+UNITS: dict[str, type[Unit]] = {
+    unit.name: unit for unit in (Softermax, UnnormedSoftmax, Normalization, DeferredTail)
 }
 
 
-def create(spec: SoftermaxSpec | DeferredSpec, unit: UnitName = "top", **parameters: int) -> Any:
-    """A unit of a spec, as a component. Only ``deferred`` is made of a `DeferredSpec`, or of the default one.
+def create(spec: AnySpec, unit: UnitName, **parameters: int) -> Any:
+    """A unit of a spec, as a component. A `DeferredSpec` makes the unit ``deferred``, and no other spec does.
 
-    ``top`` takes ``rows`` (open at a time) and ``depth`` (slices a row may have), ``unnormed-softmax``
+    ``top`` takes ``rows`` (open at a time) and ``depth`` (slices that a row may have), ``unnormed-softmax``
     takes ``rows``, ``normalization`` takes ``lanes`` (the slice width unless given) and ``rows``,
     ``deferred`` (the attention tail of A8) takes ``columns`` of V, 64 unless given, and ``accumulator_bits``.
     """
     if unit not in UNITS:
-        raise ValueError(f"unit = {unit!r}: must be one of {', '.join(UNITS)}")
-    deferred = spec if isinstance(spec, DeferredSpec) else None
-    scores = spec.scores if isinstance(spec, DeferredSpec) else spec
-    if deferred is not None and unit != "deferred":
-        raise ValueError(f"unit = {unit!r}: a DeferredSpec makes the unit deferred; give its scores' spec")
-    lanes = check_buildable(scores)
-    unknown = sorted(set(parameters) - _TAKES[unit])
+        raise ValueError(f"unit = {unit!r}: must be one of {', '.join(UNIT_NAMES)}")
+    if isinstance(spec, DeferredSpec):
+        if unit != DeferredTail.name:
+            raise ValueError(
+                f"unit = {unit!r}: a spec with deferred normalisation makes the unit deferred; "
+                f"{unit} is made of its scores' spec, without :deferred"
+            )
+        check_buildable(spec.scores)
+    else:
+        if unit == DeferredTail.name:
+            raise ValueError(
+                f"unit = {unit!r}: must have a spec with deferred normalisation, as paper:deferred or "
+                "DeferredSpec(scores=spec)"
+            )
+        check_buildable(spec)
+    made = UNITS[unit]
+    unknown = sorted(set(parameters) - set(made.options))
     if unknown:
-        raise ValueError(
-            f"{unknown[0]} = {parameters[unknown[0]]}: {unit} takes {' and '.join(sorted(_TAKES[unit]))}"
-        )
-    if unit == "top":
-        return Softermax(scores, **parameters)
-    if unit == "unnormed-softmax":
-        return UnnormedSoftmax(scores, **parameters)
-    if unit == "deferred":
-        return DeferredTail(deferred or DeferredSpec(scores=scores), **{"columns": 64, **parameters})
-    return Normalization(scores, parameters.get("lanes", lanes), parameters.get("rows", 1))
+        name = unknown[0]
+        raise ValueError(f"{name} = {parameters[name]}: {unit} takes {' and '.join(made.options)}")
+    return made(spec, **parameters)

