@@ -30,6 +30,18 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of a file that a user gave; an error names the file, and the line that is not UTF-8."""
+    data = Path(path).read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{os.fspath(path)}, line {line}: not UTF-8 (byte 0x{data[error.start]:02x} at {error.start})"
+        ) from None
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)

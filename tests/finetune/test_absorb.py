@@ -132,7 +132,7 @@ def test_a_projection_that_is_not_a_plain_layer_is_refused_by_its_name():
 
 
 def test_a_fold_on_top_is_refused():
-    with pytest.raises(ValueError, match="'paper.fold': its fold would apply"):
+    with pytest.raises(ValueError, match=r"'paper\+fold': its fold would apply"):
         absorb_base(tiny("bert"), "paper+fold")
 
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from softermax.cli import main
-from softermax.finetune import cells, table
-from softermax.finetune.cells import SHARES, Cell, fill, gather, planned
+from softermax.finetune import swap, table
+from softermax.finetune.cells import Cell, fill, gather
 from softermax.finetune.data import load_rows
 from softermax.finetune.features import references
+from softermax.finetune.recipe import SHARES, planned
+from softermax.finetune.run import Run
 from softermax.finetune.tasks import get_task
-from softermax.finetune.train import Run
+from softermax.results import Envelope
 
 pytest.importorskip("modelopt")
 FAST = {"learning_rate": 3e-3, "epochs": 1.0, "train_rows": 96}
@@ -47,7 +49,7 @@ def test_the_plan_has_the_seeds_that_were_asked_for():
 
 def test_cells_are_kept_as_they_finish_and_not_run_again(tiny_model, tiny_data, tmp_path, monkeypatch):
     monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(cells, "SWAP_ROWS", 20)
+    monkeypatch.setattr(swap, "SWAP_ROWS", 20)
     runs = planned(["sst2"], model=tiny_model, seeds=1, **FAST)
     assert [run.arm for run in runs] == ["fp32", "int8", "softermax"]
     assert fill(runs[:2], tmp_path, tiny_data) == 0
@@ -60,7 +62,7 @@ def test_cells_are_kept_as_they_finish_and_not_run_again(tiny_model, tiny_data, 
     done = gather(tmp_path)
     assert {c.run.arm for c in done} == {"fp32", "int8", "softermax"}
     int8 = next(c for c in done if c.run.arm == "int8")
-    assert set(int8.swapped) == {"int8", *cells.SWAPS}
+    assert set(int8.swapped) == {"int8", *swap.SWAPS}
     labels = references(get_task("sst2"), load_rows(get_task("sst2"), "dev", tiny_data, None)[:20])
     assert int8.swapped["int8"]["accuracy"] == 100 * np.mean(int8.predictions[:20] == labels)
     assert all(round(s["accuracy"] / 5) * 5 == pytest.approx(s["accuracy"]) for s in int8.swapped.values())
@@ -73,13 +75,27 @@ def test_cells_are_kept_as_they_finish_and_not_run_again(tiny_model, tiny_data, 
 def test_the_command_writes_table_json_and_plot(tiny_model, tiny_data, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
     options = ["--data-dir", str(tiny_data), "--out", str(tmp_path), "--tasks", "sst2", "--model", tiny_model]
-    options += ["--seeds", "2", "--learning-rate", "3e-3", "--epochs", "1", "--train-rows", "64"]
+    options += [
+        "--recipe",
+        "single",
+        "--seeds",
+        "2",
+        "--learning-rate",
+        "3e-3",
+        "--epochs",
+        "1",
+        "--train-rows",
+        "64",
+    ]
     assert main(["accuracy", *options, "--json", "--quiet"]) == 0
     rows = json.loads(capsys.readouterr().out)
     keys = {"task", "arm", "preset", "model", "metric", "seeds", "mean", "spread", "train_rows"}
     assert all(keys <= set(row) for row in rows)
     assert [row["arm"] for row in rows] == ["fp32", "int8", "softermax"]
-    assert rows == json.loads((tmp_path / "accuracy.json").read_text())
+    kept = Envelope.load(tmp_path / "accuracy.json")
+    assert kept.rows == rows
+    assert kept.command.startswith("softermax accuracy --data-dir DATA --out FOLDER --tasks sst2")
+    assert all(Envelope.load(tmp_path / f"accuracy-{name}.json").rows for name in ("differences", "swaps"))
     text = (tmp_path / "accuracy.md").read_text()
     assert "6 cells done, 0 to go" in text
     assert "| SST-2 | accuracy | 64 | 1 | 64 |" in text
@@ -121,7 +137,7 @@ def test_means_and_spreads_are_over_seeds():
 
 def test_a_cell_survives_its_file(tmp_path):
     before = cell("softermax", 1, with_errors(0.2, 1), preset="row-scaled+fold")
-    before.save(tmp_path)
+    before.save(tmp_path / "cell.json")
     (after,) = gather(tmp_path)
     assert (after.predictions == before.predictions).all()
     assert after.run == before.run

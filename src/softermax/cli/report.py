@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softermax.cli.output import print_json, print_table
+from softermax.cli.torch_setup import begin_torch
 from softermax.extras import need
 from softermax.spec import get_spec
 
@@ -176,14 +177,12 @@ def _list_stages(
 
 
 def export(args: argparse.Namespace) -> int:
-    from softermax.cli.models import _begin
-
     folder = Path(args.model)
     if not (folder / "config.json").is_file():
         raise ValueError(f"{args.model}: not a saved model, there is no config.json in it")
     spec = get_spec(args.spec) if args.spec else None
     need("onnx", "onnx")
-    _begin(args)
+    begin_torch(args)
     from softermax.models import quantization
     from softermax.models.drop_in import enable
     from softermax.models.onnx import export_model

@@ -3,65 +3,45 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from softermax.cache import cache_dir
+from softermax.cache import cache_dir, key
 from softermax.files import write_text
-from softermax.finetune.features import Features, references
+from softermax.finetune.data import load_rows
+from softermax.finetune.recipe import SHARES, planned
+from softermax.finetune.run import Run, run_from, settings, start_name
+from softermax.finetune.swap import SWAPS, load_trained, table_swaps
 from softermax.finetune.tasks import Predictions, get_task
-from softermax.finetune.train import (
-    ARMS,
-    Arm,
-    Prepared,
-    Run,
-    predict,
-    prepare,
-    settings,
-    train,
-    versions,
-)
-from softermax.models.drop_in import disable, enable
+from softermax.finetune.train import OutOfTime, Prepared, Result, prepare, train
 from softermax.progress import Progress
+from softermax.results import today, versions
 
-SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
-"""What is put into a fine-tuned int8 model without retraining it."""
-SWAP_ROWS = 2000
-"""Dev rows that the table's swaps are evaluated on, at most."""
+__all__ = [
+    "PACKAGES",
+    "SHARES",
+    "Cell",
+    "add_swaps",
+    "fill",
+    "first_stage",
+    "gather",
+    "gather_first",
+    "is_done",
+    "planned",
+]
 
-
-@dataclass(frozen=True)
-class Share:
-    """How much of a task the table takes, so that all of it fits into some hours on two cores."""
-
-    seeds: int
-    train_rows: int | None = None
-    dev_rows: int | None = None
-    epochs: float = 2.0
-    batch: int = 16
-
-
-SHARES = {
-    "stsb": Share(seeds=5, train_rows=3000),
-    "rte": Share(seeds=3, train_rows=800),
-    "mrpc": Share(seeds=3, train_rows=1200),
-    "cola": Share(seeds=3, train_rows=3600),
-    "sst2": Share(seeds=1, train_rows=5000),
-    "qnli": Share(seeds=1, train_rows=2000),
-    "qqp": Share(seeds=1, train_rows=2000),
-    "mnli": Share(seeds=1, train_rows=2000),
-    "squad": Share(seeds=1, train_rows=800, dev_rows=400, batch=4),
-}
-"""In the order in which they are run."""
+PACKAGES = ("softermax", "torch", "transformers", "accelerate", "nvidia-modelopt")
+"""Whose versions a result depends on."""
+FIRST = "first"
+"""The folder, beside the cells, of the first stages' own."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +55,15 @@ class Cell:
     dev_rows: int
     seconds: float
     date: str
-    versions: dict[str, str]
+    versions: dict[str, str | None]
     swapped: dict[str, dict[str, float]]
     """int8 arm only: scores with Softermax put in, by preset, and int8's own on the same rows."""
+    start: str | None = None
+    """A digest of the first stage's weights: arms are compared only if they began with the same."""
+    curve: list[dict[str, float]] = field(default_factory=list)
+    """Losses, and scores of the rows held out of train, by step."""
 
-    def save(self, folder: Path) -> None:
+    def save(self, path: Path) -> None:
         task = get_task(self.run.task)
         values = dataclasses.asdict(self)
         values["predictions"] = (
@@ -88,13 +72,13 @@ class Cell:
             else self.predictions.astype(int).tolist()
         )
         lines = [f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in values.items()]
-        write_text(folder / f"{self.run.cell}.json", "{\n" + ",\n".join(lines) + "\n}\n")
+        write_text(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
     @classmethod
     def load(cls, path: Path) -> Cell:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
-            values["run"] = Run(**values["run"])
+            values["run"] = run_from(values["run"])
             values["predictions"] = np.array(values["predictions"])
             return cls(**values)
         except (json.JSONDecodeError, KeyError, TypeError) as error:
@@ -105,30 +89,9 @@ def gather(folder: str | os.PathLike[str]) -> list[Cell]:
     return [Cell.load(path) for path in sorted(Path(folder).glob("*.json"))]
 
 
-def planned(
-    tasks: Sequence[str],
-    presets: Sequence[str] = ("paper",),
-    model: str = "minilm",
-    seeds: int | None = None,
-    arms: Sequence[Arm] = ARMS,
-    **changes: Any,
-) -> list[Run]:
-    """The runs of a table. Tasks of several seeds come first, and a seed's arms together, so that an
-    interrupted table has whole comparisons where they are cheapest."""
-    shares = {name: SHARES.get(name, Share(seeds=1)) for name in tasks}
-    counts = {name: share.seeds if seeds is None else seeds for name, share in shares.items()}
-    several = [(seed, name) for seed in range(max(counts.values())) for name in tasks if counts[name] > 1]
-    once = [(0, name) for name in tasks if counts[name] == 1]
-    runs: list[Run] = []
-    for seed, name in several + once:
-        if seed >= counts[name]:
-            continue
-        settings = {k: v for k, v in dataclasses.asdict(shares[name]).items() if k != "seeds"}
-        settings |= {k: v for k, v in changes.items() if v is not None}
-        for arm in arms:
-            for preset in presets if arm == "softermax" else ("paper",):
-                runs.append(Run(task=name, arm=arm, preset=preset, model=model, seed=seed, **settings))
-    return runs
+def gather_first(folder: str | os.PathLike[str]) -> list[Cell]:
+    """The first stages that the cells of a folder started from."""
+    return gather(Path(folder) / FIRST)
 
 
 def is_done(run: Run, folder: Path) -> bool:
@@ -137,11 +100,11 @@ def is_done(run: Run, folder: Path) -> bool:
     if not path.is_file():
         return False
     before = Cell.load(path).run
-    for field in dataclasses.fields(Run):
-        old, new = getattr(before, field.name), getattr(run, field.name)
-        if old != new and not (field.name == "preset" and run.arm != "softermax"):
+    for name in (entry.name for entry in dataclasses.fields(Run)):
+        old, new = getattr(before, name), getattr(run, name)
+        if old != new and not (name == "preset" and run.arm != "softermax"):
             raise ValueError(
-                f"{path}: made with {field.name} = {old!r}, not {new!r}; take another folder or delete it"
+                f"{path}: made with {name} = {old!r}, not {new!r}; take another folder or delete it"
             )
     return True
 
@@ -153,11 +116,14 @@ def fill(
     announce: Callable[[int, int, Run], None] | None = None,
     report: Progress | None = None,
     until: float | None = None,
+    models: str | os.PathLike[str] | None = None,
+    swaps: Sequence[str] = SWAPS,
 ) -> int:
     """Run what is not done yet, each cell kept as soon as it is finished. Returns how many are left.
 
-    An interrupted cell continues from its last checkpoint, which lies in the cache. ``until`` is a
-    time (seconds since the epoch) after which no further cell is begun.
+    An interrupted cell continues from its last checkpoint, which lies in the cache, as the models of first stages do.
+    ``until`` is a time (seconds since the epoch) at which the cell under way stops with a checkpoint. ``models`` is a
+    folder that keeps the model of every cell. ``swaps`` are put into the int8 arm's model after training.
     """
     target = Path(folder)
     todo = [run for run in runs if not is_done(run, target)]
@@ -166,44 +132,137 @@ def fill(
             return len(todo) - number
         if announce:
             announce(number, len(todo), run)
-        _run_cell(run, data_dir, report).save(target)
+        try:
+            _run_cell(run, target, data_dir, report, until, Path(models) if models else None, swaps)
+        except OutOfTime:
+            return len(todo) - number
     return 0
 
 
-def _run_cell(run: Run, data_dir: str | os.PathLike[str] | None, report: Progress | None) -> Cell:
-    prepared = prepare(run, data_dir)
-    work = cache_dir("accuracy") / run.cell
-    resume = _resumable(work, run)
-    result = train(prepared, work, resume=resume, report=report, keep_model=False)
-    swapped: dict[str, dict[str, float]] = {}
-    if run.arm == "int8":
-        part = _first(prepared, SWAP_ROWS)
-        labels = references(part.task, part.dev_rows)
-        swapped["int8"] = dict(part.task.scores(result.predictions[: len(labels)], labels))
-        for preset in SWAPS:
-            enable(part.model, preset)
-            swapped[preset] = dict(part.task.scores(predict(part.model, part), labels))
-        disable(part.model)
+def _run_cell(
+    run: Run,
+    folder: Path,
+    data_dir: str | os.PathLike[str] | None,
+    report: Progress | None,
+    until: float | None,
+    models: Path | None,
+    swaps: Sequence[str],
+) -> None:
+    start = digest = None
+    if run.first is not None:
+        first = first_stage(run.first_run, data_dir, report, until)
+        start, digest = first / "model", _weights_digest(first / "model")
+        same = folder / FIRST / f"{run.first_run.cell}.json"
+        if not same.is_file():
+            Cell.load(first / "cell.json").save(same)
+    prepared = prepare(run, data_dir, start)
+    work = cache_dir("accuracy") / f"{run.cell}-{_key(run, data_dir)}"
+    result = train(
+        prepared,
+        work,
+        resume=_resumable(work, run),
+        log_steps=None,
+        report=report,
+        keep_model=models is not None,
+        until=until,
+    )
+    swapped = table_swaps(prepared, result.predictions, swaps) if run.arm == "int8" else {}
+    cell = _cell(prepared, result, swapped, digest)
+    if models is not None:
+        shutil.rmtree(models / run.cell, ignore_errors=True)
+        shutil.copytree(work / "model", models / run.cell)
+    cell.save(folder / f"{run.cell}.json")
     shutil.rmtree(work)
+
+
+def add_swaps(
+    runs: Sequence[Run],
+    folder: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None,
+    models: str | os.PathLike[str],
+    swaps: Sequence[str],
+) -> int:
+    """Put ``swaps`` that finished int8 cells do not have yet into their kept models. Returns how many cells gained."""
+    changed = 0
+    for run in runs:
+        path, model = Path(folder) / f"{run.cell}.json", Path(models) / run.cell
+        if run.arm != "int8" or not path.is_file() or not model.is_dir():
+            continue
+        cell = Cell.load(path)
+        missing = [preset for preset in swaps if preset not in cell.swapped]
+        if missing:
+            more = table_swaps(load_trained(model, data_dir), cell.predictions, missing)
+            dataclasses.replace(cell, swapped=cell.swapped | more).save(path)
+            changed += 1
+    return changed
+
+
+def first_stage(
+    run: Run,
+    data_dir: str | os.PathLike[str] | None,
+    report: Progress | None = None,
+    until: float | None = None,
+) -> Path:
+    """The cache's folder of an fp32 run: ``model``, and ``cell.json`` with its scores and its curve. Trained if it is
+    not there, resumed if it was interrupted.
+
+    Its name covers the run's settings, the start model's weights, the rows and the libraries' versions. It leaves this
+    package's own code out: a change there would cost hours. A cell keeps a digest of the weights that it started
+    from instead, and only arms of one start are compared.
+    """
+    work = cache_dir("accuracy", FIRST) / f"{run.cell}-{_key(run, data_dir)}"
+    if (work / "cell.json").is_file():
+        return work
+    prepared = prepare(run, data_dir)
+    resume = _resumable(work, run)
+    result = train(prepared, work, resume=resume, log_steps=None, report=report, until=until)
+    cell = _cell(prepared, result, {}, None)
+    for checkpoint in work.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)
+    # Last: its presence says that the model is complete.
+    cell.save(work / "cell.json")
+    return work
+
+
+def _cell(
+    prepared: Prepared, result: Result, swapped: dict[str, dict[str, float]], start: str | None
+) -> Cell:
     return Cell(
-        run,
+        prepared.run,
         dict(result.scores),
         result.predictions,
         len(prepared.train_rows),
         len(prepared.dev_rows),
         round(result.seconds, 1),
-        datetime.now(UTC).strftime("%Y-%m-%d"),
-        versions(),
+        today(),
+        versions(PACKAGES),
         swapped,
+        start,
+        result.curve,
     )
 
 
-def _first(prepared: Prepared, rows: int) -> Prepared:
-    """The same run with the first of its dev rows. A long SQuAD context makes several features of a row."""
-    dev = prepared.dev
-    count = rows if dev.spans is None else sum(span.row < rows for span in dev.spans)
-    some = Features(dev.features[:count], dev.spans and dev.spans[:count])
-    return dataclasses.replace(prepared, dev_rows=prepared.dev_rows[:rows], dev=some)
+def _key(run: Run, data_dir: str | os.PathLike[str] | None) -> str:
+    """Of everything that a run depends on but this package's code."""
+    task = get_task(run.task)
+    rows = hashlib.sha256()
+    for row in load_rows(task, "train", data_dir, run.train_rows):
+        rows.update(repr(row).encode())
+    values = {name: value for name, value in settings(run).items() if name != "model"}
+    depends = (
+        json.dumps(values, sort_keys=True),
+        start_name(run.model),
+        rows.hexdigest(),
+        versions(PACKAGES),
+    )
+    return key(*depends)[:12]
+
+
+def _weights_digest(model: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(model.glob("*.safetensors")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _resumable(work: Path, run: Run) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import random
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from softermax.files import read_text
 from softermax.finetune.tasks import Task
 from softermax.models.pretrained import movie_reviews
 
@@ -18,12 +18,13 @@ Split = Literal["train", "dev"]
 
 _HUB = {"glue": "nyu-mll/glue", "squad": "rajpurkar/squad"}
 _SUBSET_SEED = 0
+_HELD_OUT_SEED = 1
 _PYPI_DEV_EVERY = 8
 
 
 @dataclass(frozen=True)
-class Row:
-    """One labelled example: texts, and a class number or a regression value."""
+class Example:
+    """One labelled row: texts, and a class number or a regression value."""
 
     texts: tuple[str, ...]
     label: float
@@ -40,7 +41,7 @@ class Question:
     """Where the first answer starts in the context."""
 
 
-Rows = list[Row] | list[Question]
+Rows = list[Example] | list[Question]
 
 
 def load_rows(task: Task, split: Split, data_dir: str | os.PathLike[str] | None, limit: int | None) -> Rows:
@@ -59,6 +60,16 @@ def load_rows(task: Task, split: Split, data_dir: str | os.PathLike[str] | None,
     return [rows[i] for i in chosen]  # type: ignore[return-value]
 
 
+def split_rows(rows: Rows, held_out: int) -> tuple[Rows, Rows]:
+    """Rows to train on and rows held out: an even choice that is the same for every arm and seed."""
+    if held_out >= len(rows):
+        raise ValueError(f"{held_out} rows held out of {len(rows)}: none are left to train on")
+    chosen = set(random.Random(_HELD_OUT_SEED).sample(range(len(rows)), held_out))
+    kept: list[Any] = [row for i, row in enumerate(rows) if i not in chosen]
+    held: list[Any] = [row for i, row in enumerate(rows) if i in chosen]
+    return kept, held
+
+
 def _from_folder(task: Task, split: Split, folder: Path) -> Rows:
     if not folder.is_dir():
         raise ValueError(f"--data-dir {folder}: no such folder")
@@ -67,24 +78,23 @@ def _from_folder(task: Task, split: Split, folder: Path) -> Rows:
     return read_tsv(task, folder / "glue" / task.name / f"{split}.tsv")
 
 
-def read_tsv(task: Task, path: Path) -> list[Row]:
+def read_tsv(task: Task, path: Path) -> list[Example]:
     """A GLUE file: header row, tab-separated, no quoting."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file; {task.name} needs it")
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-        header = next(reader, [])
-        wanted = (*task.texts, "label")
-        missing = [column for column in wanted if column not in header]
-        if missing:
-            raise ValueError(f"{path}: no column {missing[0]!r}; {task.name} needs {', '.join(wanted)}")
-        at = [header.index(column) for column in wanted]
-        rows = []
-        for number, cells in enumerate(reader, start=2):
-            if len(cells) != len(header):
-                raise ValueError(f"{path}, line {number}: {len(cells)} cells, the header has {len(header)}")
-            *texts, label = (cells[i] for i in at)
-            rows.append(Row(tuple(texts), _label(task, label, f"{path}, line {number}")))
+    # Split here, not by the csv module: without quoting there is nothing to parse, and it has limits of its own.
+    header, *lines = (line.rstrip("\r").split("\t") for line in read_text(path).rstrip("\n").split("\n"))
+    wanted = (*task.texts, "label")
+    missing = [column for column in wanted if column not in header]
+    if missing:
+        raise ValueError(f"{path}, line 1: no column {missing[0]!r}; {task.name} needs {', '.join(wanted)}")
+    at = [header.index(column) for column in wanted]
+    rows = []
+    for number, cells in enumerate(lines, start=2):
+        if len(cells) != len(header):
+            raise ValueError(f"{path}, line {number}: {len(cells)} cells, the header has {len(header)}")
+        *texts, label = (cells[i] for i in at)
+        rows.append(Example(tuple(texts), _label(task, label, f"{path}, line {number}")))
     if not rows:
         raise ValueError(f"{path}: no rows")
     return rows
@@ -109,30 +119,35 @@ def read_squad(path: Path) -> list[Question]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file; squad needs it")
     try:
-        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
-        questions = [
-            Question(
-                qa["question"],
-                paragraph["context"],
-                tuple(answer["text"] for answer in qa["answers"]),
-                int(qa["answers"][0]["answer_start"]),
-            )
-            for article in articles
-            for paragraph in article["paragraphs"]
-            for qa in paragraph["qas"]
+        articles = json.loads(read_text(path))["data"]
+        found = [
+            (f"data[{a}].paragraphs[{p}].qas[{q}]", paragraph["context"], qa)
+            for a, article in enumerate(articles)
+            for p, paragraph in enumerate(article["paragraphs"])
+            for q, qa in enumerate(paragraph["qas"])
         ]
-    except (json.JSONDecodeError, KeyError, IndexError, TypeError) as error:
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg})") from None
+    except (KeyError, TypeError) as error:
         raise ValueError(f"{path}: not a SQuAD v1.1 file ({type(error).__name__}: {error})") from None
-    if not questions:
+    if not found:
         raise ValueError(f"{path}: no questions")
-    for number, q in enumerate(questions):
-        if not q.context[q.start :].startswith(q.answers[0]):
-            raise ValueError(f"{path}, question {number}: the answer {q.answers[0]!r} is not at {q.start}")
-    return questions
+    return [_question(f"{path}, {where}", context, qa) for where, context, qa in found]
 
 
-def _from_pypi(split: Split) -> list[Row]:
-    rows = [Row((text,), label) for text, label in movie_reviews("rotten_tomatoes")]
+def _question(where: str, context: str, qa: dict[str, Any]) -> Question:
+    try:
+        answers = tuple(str(answer["text"]) for answer in qa["answers"])
+        made = Question(qa["question"], context, answers, int(qa["answers"][0]["answer_start"]))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise ValueError(f"{where}: not a SQuAD v1.1 question ({type(error).__name__}: {error})") from None
+    if not context[made.start :].startswith(answers[0]):
+        raise ValueError(f"{where}: the answer {answers[0]!r} is not at {made.start}")
+    return made
+
+
+def _from_pypi(split: Split) -> list[Example]:
+    rows = [Example((text,), label) for text, label in movie_reviews("rotten_tomatoes")]
     return [row for i, row in enumerate(rows) if (i % _PYPI_DEV_EVERY == 0) == (split == "dev")]
 
 
@@ -166,10 +181,10 @@ def _from_hub(task: Task, split: Split) -> Rows:
     return _hub_rows(task, table)
 
 
-def _hub_rows(task: Task, table: Iterable[dict[str, Any]]) -> list[Row]:
+def _hub_rows(task: Task, table: Iterable[dict[str, Any]]) -> list[Example]:
     columns: Sequence[str] = {
         "qnli": ("question", "sentence"),
         "qqp": ("question1", "question2"),
         "mnli": ("premise", "hypothesis"),
     }.get(task.name, task.texts)
-    return [Row(tuple(r[c] for c in columns), float(r["label"])) for r in table]
+    return [Example(tuple(r[c] for c in columns), float(r["label"])) for r in table]

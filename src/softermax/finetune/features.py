@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from softermax.finetune.data import Question, Row, Rows
+from softermax.finetune.data import Example, Question, Rows
 from softermax.finetune.tasks import Predictions, Task
 
 STRIDE = 128
@@ -52,7 +52,7 @@ class Span:
 def make_features(task: Task, rows: Rows, tokenizer: Any, max_length: int, training: bool) -> Features:
     if task.is_squad:
         return _squad_features([r for r in rows if isinstance(r, Question)], tokenizer, max_length, training)
-    labelled = [r for r in rows if isinstance(r, Row)]
+    labelled = [r for r in rows if isinstance(r, Example)]
     texts = [[row.texts[column] for row in labelled] for column in range(len(task.texts))]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, padding=False)
     features = []
@@ -163,7 +163,7 @@ def decode(task: Task, output: Any, features: Features, rows: Rows) -> Predictio
 def references(task: Task, rows: Rows) -> Predictions:
     if task.is_squad:
         return np.zeros(len(rows))  # already scored in `decode`
-    return np.array([r.label for r in rows if isinstance(r, Row)])
+    return np.array([r.label for r in rows if isinstance(r, Example)])
 
 
 def _best_answers(

@@ -1,27 +1,23 @@
-"""The accuracy table beside the paper's: means, spreads, intervals, and verdicts where they are due."""
+"""The accuracy table: means, spreads, intervals, verdicts where they are due, and how training went."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.files import replacing, write_text
-from softermax.finetune.cells import SWAP_ROWS, SWAPS, Cell
+from softermax.finetune.cells import Cell
 from softermax.finetune.data import load_rows
 from softermax.finetune.features import references
+from softermax.finetune.run import ARMS
 from softermax.finetune.tasks import TASKS, Predictions, Task
-from softermax.finetune.train import ARMS
 
 RESAMPLES = 1000
+_FIFTHS = 5
 SAME = 0.5
 """Points within which two arms count as the same: the paper's worst drop is under 0.5 %."""
 
@@ -42,6 +38,8 @@ class Entry:
     train_rows: int
     dev_rows: int
     epochs: float
+    first_epochs: float | None
+    """Of the fp32 stage before, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,7 @@ def entries(cells: Sequence[Cell]) -> list[Entry]:
                 members[0].train_rows,
                 members[0].dev_rows,
                 members[0].run.epochs,
+                members[0].run.first.epochs if members[0].run.first else None,
             )
         )
     order = list(TASKS)
@@ -102,7 +101,7 @@ def differences(
             means: list[float] = []
             for task in TASKS.values():
                 ours = {
-                    c.run.seed: c.predictions
+                    c.run.seed: c
                     for c in cells
                     if (c.run.model, c.run.task, c.run.arm, c.run.preset)
                     == (model, task.name, "softermax", preset)
@@ -110,7 +109,15 @@ def differences(
                 baseline = [
                     c for c in cells if (c.run.model, c.run.task, c.run.arm) == (model, task.name, "int8")
                 ]
-                pairs = [(ours[c.run.seed], c.predictions) for c in baseline if c.run.seed in ours]
+                for c in baseline:
+                    if c.run.seed in ours and ours[c.run.seed].start != c.start:
+                        raise ValueError(
+                            f"{ours[c.run.seed].run.cell} and {c.run.cell}: from different first stages, so they "
+                            "cannot be compared; delete one and run the command again"
+                        )
+                pairs = [
+                    (ours[c.run.seed].predictions, c.predictions) for c in baseline if c.run.seed in ours
+                ]
                 if not pairs:
                     continue
                 rows = load_rows(task, "dev", data_dir, baseline[0].run.dev_rows)
@@ -182,6 +189,7 @@ def _difference(
 def swaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """Softermax in fine-tuned int8 models without retraining: loss of each preset, task by task."""
     rows: list[dict[str, Any]] = []
+    presets = swapped_presets(cells)
     for model in sorted({cell.run.model for cell in cells}):
         for task in TASKS.values():
             members = [
@@ -191,148 +199,82 @@ def swaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
                 continue
             base = float(np.mean([c.swapped["int8"][task.metric] for c in members]))
             row: dict[str, Any] = {"task": task.name, "model": model, "seeds": len(members), "int8": base}
-            for preset in SWAPS:
-                row[preset] = float(np.mean([c.swapped[preset][task.metric] for c in members])) - base
+            for preset in presets:
+                figures = [c.swapped[preset][task.metric] for c in members if preset in c.swapped]
+                row[preset] = float(np.mean(figures)) - base if len(figures) == len(members) else None
             rows.append(row)
         ours = [row for row in rows if row["model"] == model]
         if len(ours) > 1:
             row = {"task": "average", "model": model, "seeds": None}
-            row |= {key: float(np.mean([r[key] for r in ours])) for key in ("int8", *SWAPS)}
+            for key in ("int8", *presets):
+                row[key] = (
+                    None if any(r[key] is None for r in ours) else float(np.mean([r[key] for r in ours]))
+                )
             rows.append(row)
     return rows
 
 
-def write(
-    folder: str | os.PathLike[str],
-    cells: Sequence[Cell],
-    found: Sequence[Difference],
-    missing: int,
-    command: str,
-) -> None:
-    """``accuracy.json`` (the entries), ``accuracy-differences.json``, ``accuracy-swaps.json``,
-    ``accuracy.md`` and, with matplotlib, ``accuracy.svg``."""
-    target = Path(folder)
-    for name, rows in (
-        ("accuracy", [dataclasses.asdict(e) for e in entries(cells)]),
-        ("accuracy-differences", [dataclasses.asdict(d) for d in found]),
-        ("accuracy-swaps", swaps(cells)),
-    ):
-        write_text(target / f"{name}.json", json.dumps(rows, indent=1) + "\n")
-    write_text(target / "accuracy.md", markdown(cells, found, missing, command))
-    # The table is whole without its picture; matplotlib comes with the extra cli.
-    with contextlib.suppress(ImportError):
-        plot(target / "accuracy.svg", found)
+def swapped_presets(cells: Sequence[Cell]) -> list[str]:
+    """What was put into fine-tuned int8 models, in the order in which cells have it."""
+    return list(dict.fromkeys(name for cell in cells for name in cell.swapped if name != "int8"))
 
 
-def markdown(cells: Sequence[Cell], found: Sequence[Difference], missing: int, command: str) -> str:
-    table = entries(cells)
-    versions = cells[-1].versions if cells else {}
-    lines = [
-        "# Accuracy: fp32, int8 and Softermax after fine-tuning",
-        "",
-        "Mean ± standard deviation over seeds, in per cent; in brackets the number of seeds. The difference is",
-        "Softermax less int8 on equal seeds, with a 95 % interval (paired bootstrap over dev rows and seeds); a",
-        "verdict stands only where the interval allows one. With one seed it is about that training: how far",
-        "another seed would move it is not in the interval. The paper's rows are its BERT-Base: int8 baseline and",
-        "Softermax. Its model is another, larger one trained on all data: compare differences, not levels.",
-        "",
-        f"Command: `{command}`. {len(cells)} cells done, {missing} to go; the command continues.",
-        f"Dates {min((c.date for c in cells), default='')} to {max((c.date for c in cells), default='')}; "
-        + ", ".join(f"{name} {number}" for name, number in versions.items())
-        + f". Training and evaluation took {sum(c.seconds for c in cells) / 3600:.1f} h in all, "
-        + "cells that ran side by side counted apart.",
-        "",
-    ]
-    for model in sorted({e.model for e in table}):
-        lines += [f"## {model}", ""]
-        presets = sorted({e.preset for e in table if e.preset and e.model == model})
-        head = ["task", "metric", "train rows", "epochs", "dev rows", "fp32", "int8"]
-        for preset in presets:
-            head += [f"`{preset}`", "difference [95 %]", "verdict"]
-        head += ["paper int8", "paper Softermax", "paper difference"]
-        lines += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-        for task in TASKS.values():
-            mine = [e for e in table if e.model == model and e.task == task.name]
-            if not mine:
+def curves(cells: Sequence[Cell], first: Sequence[Cell]) -> list[dict[str, Any]]:
+    """How training went, by step: losses of first stages, and the held-out scores of all."""
+    rows = []
+    for stage, members in (("first", first), ("second", cells)):
+        for cell in members:
+            run = cell.run
+            preset = run.preset if run.arm == "softermax" else None
+            who = {"task": run.task, "model": run.model, "seed": run.seed, "stage": stage}
+            who |= {"arm": run.arm, "preset": preset}
+            rows += [who | point for point in cell.curve if stage == "first" or "held_out" in point]
+    return rows
+
+
+@dataclass(frozen=True)
+class FirstStage:
+    """A first stage in figures that show whether it had flattened."""
+
+    task: str
+    model: str
+    seed: int
+    epochs: float
+    learning_rate: float
+    figure: float
+    """On dev, in fp32."""
+    losses: list[float]
+    """Mean training loss of each fifth of the steps."""
+    held_out: list[float]
+    """The task's figure on the held-out rows, at the last score in each fifth."""
+
+
+def first_stages(first: Sequence[Cell]) -> list[FirstStage]:
+    order = list(TASKS)
+    rows = []
+    for cell in sorted(first, key=lambda c: (c.run.model, order.index(c.run.task), c.run.seed)):
+        last = max((point["step"] for point in cell.curve), default=1)
+        losses: list[list[float]] = [[] for _ in range(_FIFTHS)]
+        scores: list[list[float]] = [[] for _ in range(_FIFTHS)]
+        for point in cell.curve:
+            if point["step"] == 0:
                 continue
-            first = mine[0]
-            row = [task.title, task.metric, str(first.train_rows), f"{first.epochs:g}", str(first.dev_rows)]
-            row += [_shown(mine, arm, None) for arm in ("fp32", "int8")]
-            for preset in presets:
-                row += [_shown(mine, "softermax", preset), *_compared(found, task.name, preset, model)]
-            row += (
-                [f"{task.paper[0]:.2f}", f"{task.paper[1]:.2f}", f"{task.paper[1] - task.paper[0]:+.2f}"]
-                if task.paper
-                else ["", "", ""]
+            fifth = min(int(_FIFTHS * (point["step"] - 1) / last), _FIFTHS - 1)
+            if "loss" in point:
+                losses[fifth].append(point["loss"])
+            if "held_out" in point:
+                scores[fifth].append(point["held_out"])
+        run = cell.run
+        rows.append(
+            FirstStage(
+                run.task,
+                run.model,
+                run.seed,
+                run.epochs,
+                run.learning_rate,
+                cell.scores[TASKS[run.task].metric],
+                [float(np.mean(part)) for part in losses if part],
+                [part[-1] for part in scores if part],
             )
-            lines.append("| " + " | ".join(row) + " |")
-        overall = ["average", *[""] * 6]
-        for preset in presets:
-            overall += ["", *_compared(found, "average", preset, model)]
-        if any(overall[1:]):
-            lines.append("| " + " | ".join([*overall, "", "", ""]) + " |")
-        lines.append("")
-        swapped = [row for row in swaps(cells) if row["model"] == model]
-        if swapped:
-            lines += [
-                "### Without retraining",
-                "",
-                "Softermax put into the fine-tuned int8 models: difference to int8, mean over seeds, "
-                f"on the first {SWAP_ROWS} dev rows where there are more.",
-                "",
-                "| task | int8 | " + " | ".join(f"`{preset}`" for preset in SWAPS) + " |",
-                "|" + "---|" * (2 + len(SWAPS)),
-            ]
-            lines += [
-                f"| {TASKS[r['task']].title if r['task'] in TASKS else r['task']} | {r['int8']:.2f} | "
-                + " | ".join(f"{r[preset]:+.2f}" for preset in SWAPS)
-                + " |"
-                for r in swapped
-            ]
-            lines.append("")
-    return "\n".join(lines)
-
-
-def _shown(entries_of_task: Sequence[Entry], arm: str, preset: str | None) -> str:
-    for e in entries_of_task:
-        if (e.arm, e.preset) == (arm, preset):
-            return (
-                f"{e.mean:.2f} ± {e.spread:.2f} ({len(e.seeds)})" if len(e.seeds) > 1 else f"{e.mean:.2f} (1)"
-            )
-    return ""
-
-
-def _compared(found: Sequence[Difference], task: str, preset: str, model: str) -> list[str]:
-    for d in found:
-        if (d.task, d.preset, d.model) == (task, preset, model):
-            return [f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]", d.verdict]
-    return ["", ""]
-
-
-def plot(path: Path, found: Sequence[Difference]) -> None:
-    """Differences to int8 with their intervals, task by task, beside the paper's."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    series = sorted({(d.model, d.preset) for d in found})
-    names = [*(t for t in TASKS if any(d.task == t for d in found)), "average"]
-    for offset, (model, preset) in enumerate(series):
-        mine = [d for d in found if (d.model, d.preset) == (model, preset)]
-        x = [names.index(d.task) + 0.15 * (offset - len(series) / 2) for d in mine]
-        y = [d.mean for d in mine]
-        bars = [[d.mean - d.low for d in mine], [d.high - d.mean for d in mine]]
-        axes.errorbar(x, y, yerr=bars, fmt="o", capsize=3, label=f"{model}, {preset}")
-    paper = {n: t.paper for n in names if (t := TASKS.get(n)) is not None and t.paper}
-    axes.plot(
-        [names.index(n) + 0.25 for n in paper],
-        [p[1] - p[0] for p in paper.values()],
-        "k_",
-        label="paper, BERT-Base",
-    )
-    axes.axhline(0, color="grey", linewidth=0.8)
-    axes.set_xticks(range(len(names)), [TASKS[n].title if n in TASKS else n for n in names], rotation=30)
-    axes.set_ylabel("Softermax less int8, points")
-    axes.legend()
-    with replacing(path) as partial:
-        figure.savefig(partial, format="svg")
+        )
+    return rows

@@ -6,17 +6,16 @@ activations under an exact softmax (the paper's baseline), ``softermax`` puts So
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import functools
 import json
 import os
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from softermax.extras import need
 
@@ -28,6 +27,7 @@ import numpy as np
 import torch
 from accelerate import PartialState
 from transformers import (
+    AutoConfig,
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -39,78 +39,30 @@ from transformers import (
 )
 
 from softermax.files import write_text
-from softermax.finetune.data import Rows, load_rows
+from softermax.finetune.data import Rows, load_rows, split_rows
 from softermax.finetune.features import Bucketing, Features, collate, decode, make_features, references
+from softermax.finetune.memory import keep_freed_memory
+from softermax.finetune.run import Run, check_folder, settings
 from softermax.finetune.tasks import Predictions, Scores, Task, get_task
-from softermax.models.drop_in import disable, enable
+from softermax.models.absorb import absorb_base, is_absorbed
+from softermax.models.drop_in import INT8, enable, use_softmax
 from softermax.models.pretrained import allowed_models, find_model
 from softermax.models.quantization import quantize
 from softermax.models.quantization import save as save_model
 from softermax.progress import Progress
 from softermax.spec import get_spec
 
-Arm = Literal["fp32", "int8", "softermax"]
-ARMS: tuple[Arm, ...] = ("fp32", "int8", "softermax")
-"""Called with steps done, steps in all and a note."""
-
 CALIBRATION_ROWS = 256
 EVAL_BATCH = 64
+HELD_OUT_SCORES = 10
+"""How often the held-out rows are scored while a stage trains, at most, beside its begin; and not more often than
+every half epoch, because that costs time."""
+CURVE_POINTS = 40
+"""Mean losses that a stage's curve has, about."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """What is trained. Two runs with equal fields give equal results on the same machine."""
-
-    task: str = "movies"
-    arm: Arm = "softermax"
-    preset: str = "paper"
-    """The spec of the softermax arm; other arms ignore it."""
-    model: str = "minilm"
-    seed: int = 0
-    epochs: float = 2.0
-    learning_rate: float = 1e-4
-    batch: int = 32
-    """Rows a step, over all processes."""
-    train_rows: int | None = None
-    dev_rows: int | None = None
-    max_length: int | None = None
-    warmup: float = 0.1
-    """Share of the steps."""
-    dropout: float | None = None
-    """None keeps the model's own."""
-
-    def __post_init__(self) -> None:
-        get_task(self.task)
-        if self.arm not in ARMS:
-            raise ValueError(f"unknown arm {self.arm!r}: must be one of {', '.join(ARMS)}")
-        if self.arm == "softermax":
-            get_spec(self.preset)
-        for name in ("epochs", "learning_rate", "batch"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be above 0")
-        if self.max_length is not None and self.max_length < 8:
-            raise ValueError(f"max_length = {self.max_length}: must be 8 or more")
-        if not 0 <= self.warmup < 1:
-            raise ValueError(f"warmup = {self.warmup}: must be 0 to below 1")
-
-    @property
-    def cell(self) -> str:
-        """The name of this run's place in a table."""
-        preset = f"-{Path(self.preset).stem}" if self.arm == "softermax" else ""
-        model = Path(self.model).name
-        return f"{model}-{self.task}-{self.arm}{preset}-{self.seed}".replace("+", "-")
-
-
-def settings(run: Run) -> dict[str, Any]:
-    """What ``run.json`` holds: the fields of a run, and the spec that its preset names."""
-    spec = get_spec(run.preset).to_dict() if run.arm == "softermax" else None
-    return {**dataclasses.asdict(run), "spec": spec}
-
-
-def read_run(path: Path) -> Run:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    values.pop("spec", None)
-    return Run(**values)
+class OutOfTime(Exception):
+    """Training stopped at the time given, with a checkpoint to go on from."""
 
 
 @dataclass
@@ -125,6 +77,9 @@ class Prepared:
     dev_rows: Rows
     train: Features
     dev: Features
+    held_rows: Rows = field(default_factory=list)
+    held: Features = field(default_factory=lambda: Features([]))
+    """Rows of train that are scored on the way and not trained on."""
 
 
 @dataclass(frozen=True)
@@ -133,58 +88,98 @@ class Result:
     predictions: Predictions
     losses: list[float]
     seconds: float
+    curve: list[dict[str, float]]
+    """Mean losses since the entry before, and scores of the held-out rows, by step."""
 
 
-def prepare(run: Run, data_dir: str | os.PathLike[str] | None = None) -> Prepared:
-    """Read the data, build and calibrate the model. Whatever is wrong with the input shows here."""
+def prepare(
+    run: Run, data_dir: str | os.PathLike[str] | None = None, start: str | os.PathLike[str] | None = None
+) -> Prepared:
+    """Read the data, build and calibrate the model. Whatever is wrong with the input shows here.
+
+    ``start`` is the folder of the model that a run's first stage gave; its head is kept.
+    """
     task = get_task(run.task)
-    rows = [
-        load_rows(task, "train", data_dir, run.train_rows),
-        load_rows(task, "dev", data_dir, run.dev_rows),
-    ]
-    tokenizer, model = load_pretrained(run.model, task, run.seed, run.dropout)
+    rows, held_rows = split_rows(load_rows(task, "train", data_dir, run.train_rows), run.held_out)
+    dev_rows = load_rows(task, "dev", data_dir, run.dev_rows)
+    keep = run.keep_head or start is not None
+    name = run.model if start is None else os.fspath(start)
+    tokenizer, model = load_pretrained(name, task, run.seed, run.dropout, keep)
     longest = getattr(model.config, "max_position_embeddings", 512)
     length = min(run.max_length or task.max_length, longest)
-    train, dev = (
-        make_features(task, part, tokenizer, length, training)
-        for part, training in zip(rows, (True, False), strict=True)
+    train, held, dev = (
+        make_features(task, part, tokenizer, length, training) if part else Features([])
+        for part, training in ((rows, True), (held_rows, False), (dev_rows, False))
     )
     Bucketing(train.lengths, run.batch, run.seed)
-    if run.arm == "softermax":
+    if run.is_absorbed:
+        absorb_base(model, run.spec_name)
+    elif is_absorbed(model) and (run.arm != "softermax" or get_spec(run.spec_name).base != "paper"):
+        raise ValueError(
+            f"model {name!r}: log2(e) is absorbed in its weights, so it needs a preset without fold"
+        )
+    elif run.arm == "softermax":
         enable(model, run.preset)
     else:
-        disable(model)
-    prepared = Prepared(run, task, tokenizer, model, rows[0], rows[1], train, dev)
+        use_softmax(model)
+    prepared = Prepared(run, task, tokenizer, model, rows, dev_rows, train, dev, held_rows, held)
     if run.arm != "fp32":
         calibrate(prepared)
     return prepared
 
 
 def load_pretrained(
-    name: str, task: Task, seed: int, dropout: float | None = None
+    name: str, task: Task, seed: int, dropout: float | None = None, keep_head: bool = False
 ) -> tuple[Any, PreTrainedModel]:
-    """Tokenizer and model with a fresh head, the same for a seed whatever the arm."""
+    """Tokenizer and model with a fresh head, the same for a seed whatever the arm; or with the model's own head."""
     where = find_model(name)
     if where.gguf_file:
         raise ValueError(f"model {name!r}: a GGUF file cannot be fine-tuned here")
     set_seed(seed)
-    head: dict[str, Any] = {}
-    if not task.is_squad:
-        head["num_labels"] = 1 if task.is_regression else len(task.labels)
-        if task.is_regression:
-            head["problem_type"] = "regression"
     auto = AutoModelForQuestionAnswering if task.is_squad else AutoModelForSequenceClassification
     try:
+        config = AutoConfig.from_pretrained(where.path)
+        if getattr(config, INT8, None) is not None:
+            raise ValueError("it is quantised already; start from the fp32 model that it was made of")
+        if not task.is_squad:
+            # In this order: one label fits a regression only.
+            config.problem_type = "regression" if task.is_regression else None
+            config.num_labels = 1 if task.is_regression else len(task.labels)
         tokenizer = AutoTokenizer.from_pretrained(where.path)
-        model = auto.from_pretrained(where.path, **head)
+        model, info = auto.from_pretrained(
+            where.path, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+        )
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"model {name!r} cannot be loaded ({reason}); {allowed_models()}") from error
+    _settle_head(model, info, name, task, seed, keep_head)
     if dropout is not None:
         for module in model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = dropout
     return tokenizer, model
+
+
+def _settle_head(
+    model: PreTrainedModel, info: dict[str, Any], name: str, task: Task, seed: int, keep_head: bool
+) -> None:
+    """Keep the head that was loaded, or make a fresh one; an error if the weights do not fit that."""
+    heads = {path for path, child in model.named_children() if child is not model.base_model}
+    own = {path for path in model.state_dict() if path.split(".")[0] in heads}
+    other_size = {entry[0] if isinstance(entry, tuple) else entry for entry in info["mismatched_keys"]}
+    if other_size - own:
+        raise ValueError(
+            f"model {name!r}: {min(other_size - own)} has another size than its config.json says"
+        )
+    absent = own & (set(info["missing_keys"]) | other_size)
+    if keep_head and absent:
+        why = "is for another number of labels" if other_size else "is missing"
+        raise ValueError(f"model {name!r}: its head {why} ({min(absent)}), and {task.name} is to keep it")
+    if not keep_head and absent != own:
+        set_seed(seed)
+        fresh = type(model)(copy.deepcopy(model.config))
+        for path in heads:
+            getattr(model, path).load_state_dict(getattr(fresh, path).state_dict())
 
 
 def calibrate(prepared: Prepared) -> None:
@@ -222,10 +217,10 @@ class _Trainer(Trainer):
 
 
 class _Log(TrainerCallback):
-    """A line of JSON for every logged step, with the time left, and the caller's progress display."""
+    """A line of JSON for every logged step, with the time left; the curve; and the caller's progress display."""
 
-    def __init__(self, path: Path, report: Progress | None) -> None:
-        self.path, self.report = path, report
+    def __init__(self, path: Path, prepared: Prepared, report: Progress | None, until: float | None) -> None:
+        self.path, self.prepared, self.report, self.until = path, prepared, report, until
         self.started = 0.0
         self.first_step = 0
         self.losses: list[float] = []
@@ -233,6 +228,8 @@ class _Log(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.started, self.first_step = time.monotonic(), state.global_step
         self.losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        if state.global_step == 0:
+            self._score(state)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if "loss" not in (logs or {}):
@@ -259,6 +256,55 @@ class _Log(TrainerCallback):
         if self.report and state.is_world_process_zero:
             note = f"loss {self.losses[-1]:.3f}" if self.losses else ""
             self.report(state.global_step, state.max_steps, note)
+        every = max(
+            1, state.max_steps // HELD_OUT_SCORES, int(state.max_steps / self.prepared.run.epochs / 2)
+        )
+        if state.global_step % every == 0 or state.global_step == state.max_steps:
+            self._score(state)
+        if self.until is not None and time.time() >= self.until:
+            control.should_save = control.should_training_stop = True
+
+    def _score(self, state: Any) -> None:
+        """The held-out rows as the model is now. The trainer's own history keeps it, and a checkpoint with it."""
+        if self.prepared.held_rows:
+            figure, loss = score_held_out(self.prepared)
+            entry = {"step": state.global_step, "epoch": round(state.epoch or 0.0, 4)}
+            state.log_history.append({**entry, "held_out": figure, "held_out_loss": loss})
+
+
+def score_held_out(prepared: Prepared) -> tuple[float, float | None]:
+    """The task's figure on the held-out rows, and the mean loss over their batches (not for SQuAD)."""
+    model, task = prepared.model, prepared.task
+    was_training = model.training
+    model.eval()
+    order = np.argsort(prepared.held.lengths, kind="stable")
+    outputs: list[tuple[Any, ...]] = []
+    losses = []
+    with torch.no_grad():
+        for first in range(0, len(order), prepared.run.batch):
+            chosen = order[first : first + prepared.run.batch]
+            batch = collate(prepared.tokenizer, [prepared.held[int(i)] for i in chosen])
+            output = model(**{name: value.to(model.device) for name, value in batch.items()})
+            loss = output.get("loss")
+            if loss is not None:
+                losses.append((float(loss), len(chosen)))
+            logits = (output["start_logits"], output["end_logits"]) if task.is_squad else (output["logits"],)
+            outputs += zip(*(part.float().cpu().numpy() for part in logits), strict=True)
+    model.train(was_training)
+    rows = [outputs[i] for i in np.argsort(order)]
+    stacked = [_stacked([row[part] for row in rows]) for part in range(len(rows[0]))]
+    found = decode(task, stacked if task.is_squad else stacked[0], prepared.held, prepared.held_rows)
+    figure = task.figure(found, references(task, prepared.held_rows))
+    count = sum(rows for _, rows in losses)
+    return figure, sum(loss * rows for loss, rows in losses) / count if count else None
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Logits of rows of different lengths in one array; what is padded can be no answer."""
+    whole = np.full((len(rows), max(len(row) for row in rows)), -np.inf, dtype=np.float32)
+    for line, row in zip(whole, rows, strict=True):
+        line[: len(row)] = row
+    return whole
 
 
 def train(
@@ -266,21 +312,29 @@ def train(
     out: str | os.PathLike[str],
     resume: bool = False,
     checkpoint_steps: int = 100,
-    log_steps: int = 10,
+    log_steps: int | None = 10,
     report: Progress | None = None,
     keep_model: bool = True,
+    until: float | None = None,
 ) -> Result:
-    """Fine-tune and evaluate. ``out`` gets ``run.json``, ``log.jsonl``, checkpoints, and the model."""
+    """Fine-tune and evaluate. ``out`` gets ``run.json``, ``log.jsonl``, checkpoints, and the model.
+
+    ``log_steps`` is None for about `CURVE_POINTS` of them. At the time ``until`` (seconds since the epoch) a checkpoint
+    is written and `OutOfTime` raised.
+    """
     run, folder = prepared.run, Path(out)
     checkpoint = check_folder(run, folder, resume)
     processes = PartialState().num_processes
     if run.batch % processes:
         raise ValueError(f"batch = {run.batch}: not a multiple of the {processes} processes")
+    if log_steps is None:
+        log_steps = max(1, int(len(prepared.train) // run.batch * run.epochs) // CURVE_POINTS)
+    keep_freed_memory()
     main = PartialState().is_main_process
     if main:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "run.json", json.dumps(settings(run), indent=2) + "\n")
-    log = _Log(folder / "log.jsonl", report)
+    log = _Log(folder / "log.jsonl", prepared, report, until)
     if main and checkpoint is None:
         log.path.unlink(missing_ok=True)
         # Those of an earlier run would be taken for this one's when it is resumed.
@@ -317,39 +371,23 @@ def train(
     )
     _silence(trainer)
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    if until is not None and time.time() >= until:
+        raise OutOfTime(f"{run.cell}: step {trainer.state.global_step} of {trainer.state.max_steps}")
     predictions = predict(prepared.model, prepared, trainer)
     scores = prepared.task.scores(predictions, references(prepared.task, prepared.dev_rows))
     if main and keep_model:
         save_model(prepared.model, folder / "model")
         prepared.tokenizer.save_pretrained(folder / "model")
         write_text(folder / "model" / "run.json", json.dumps(settings(run), indent=2) + "\n")
-    return Result(scores, predictions, log.losses, time.monotonic() - started)
+    return Result(scores, predictions, log.losses, time.monotonic() - started, _curve(trainer))
 
 
-def check_folder(run: Run, folder: Path, resume: bool) -> Path | None:
-    """The checkpoint to resume from; an error if the folder holds another run."""
-    if not resume:
-        return None
-    if not (folder / "run.json").is_file():
-        raise ValueError(f"{folder}: nothing to resume, there is no run.json")
-    before = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    for name, value in settings(run).items():
-        if before.get(name) != value:
-            raise ValueError(
-                f"{folder}: its checkpoint has {name} = {before.get(name)!r}, not {value!r}; "
-                "resume with the same settings, or take another folder"
-            )
-    complete = [c for c in folder.glob("checkpoint-*") if _is_complete(c)]
-    return max(complete, key=lambda c: int(c.name.rpartition("-")[2]), default=None)
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    """The trainer's state is written last; a run that was killed while saving lacks it."""
-    try:
-        json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
-        return False
-    return True
+def _curve(trainer: Trainer) -> list[dict[str, float]]:
+    wanted = ("step", "epoch", "loss", "learning_rate", "held_out", "held_out_loss")
+    entries = [
+        {k: entry[k] for k in wanted if entry.get(k) is not None} for entry in trainer.state.log_history
+    ]
+    return [entry for entry in entries if "loss" in entry or "held_out" in entry]
 
 
 def predict(model: PreTrainedModel, prepared: Prepared, trainer: Trainer | None = None) -> Predictions:
@@ -391,8 +429,3 @@ def _silence(trainer: Trainer) -> None:
     from transformers.trainer_callback import PrinterCallback
 
     trainer.remove_callback(PrinterCallback)
-
-
-def versions() -> dict[str, str]:
-    names = ("softermax", "torch", "transformers", "accelerate", "nvidia-modelopt")
-    return {name: version(name) for name in names}

@@ -63,11 +63,13 @@ def absorb_base(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTra
             f"{type(model).__name__} is quantised: absorb log2(e) before, so that scales fit the weights"
         )
     parts = list(_scaled(model))
+    enable(model, spec)
     with torch.no_grad():
         for part in parts:
             part.mul_(LOG2E)
+    # After `enable`, which gives the model a config of its own.
     setattr(model.config, MARK, True)
-    return enable(model, spec)  # type: ignore[arg-type]
+    return model
 
 
 def is_absorbed(model: PreTrainedModel) -> bool:
@@ -123,7 +125,7 @@ def _parameters(path: str, projection: nn.Module) -> list[Tensor]:
     if type(projection) not in (nn.Linear, Conv1D):
         kind = type(projection).__name__
         raise ValueError(f"{path} is a {kind}: log2(e) can be absorbed into a plain linear layer only")
-    return [tensor for tensor in (projection.weight, projection.bias) if tensor is not None]
+    return [tensor for tensor in (projection.weight, projection.bias) if isinstance(tensor, Tensor)]
 
 
 def _refuse_breakers(path: str, module: nn.Module) -> None:
