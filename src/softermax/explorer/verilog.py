@@ -19,12 +19,11 @@ from typing import Any
 
 from softermax.explorer.request import Impossible, RequestError
 from softermax.extras import need
+from softermax.rtl.names import UNIT_NAMES, UnitName
 from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
-UNITS = {"top": "softermax_top", "unnormed-softmax": "unnormed_softmax", "normalization": "normalization"}
-"""The units of a spec and their modules' names."""
-
-DEFERRED_UNITS = {"deferred": "deferred_tail"}
+DEFERRED_UNITS: tuple[UnitName, ...] = ("deferred",)
+UNITS = tuple(name for name in UNIT_NAMES if name not in DEFERRED_UNITS)
 
 MAX_LANES = 64
 """Wider units take long to convert: `softermax rtl` makes them."""
@@ -38,7 +37,7 @@ _one_at_a_time = threading.Lock()
 def verilog(spec: AnySpec, unit: Any) -> tuple[str, str]:
     """File name and Verilog-2005 of one unit, the spec on top as a comment. Needs the extra ``hardware``."""
     units = DEFERRED_UNITS if isinstance(spec, DeferredSpec) else UNITS
-    if not isinstance(unit, str) or unit not in units:
+    if unit not in units:
         raise RequestError(f"unit = {unit!r}: must be one of {', '.join(units)}", "unit")
     rows = spec.scores if isinstance(spec, DeferredSpec) else spec
     if rows.slice_width is not None and rows.slice_width > MAX_LANES:
@@ -46,13 +45,12 @@ def verilog(spec: AnySpec, unit: Any) -> tuple[str, str]:
             f"slice_width = {rows.slice_width}: the explorer writes units of 1 to {MAX_LANES} lanes, softermax rtl wider ones",
             "slice_width",
         )
-    name = units[unit]
     if not _one_at_a_time.acquire(timeout=SECONDS):
         raise RequestError(
             "another unit is being made: try again later", status=HTTPStatus.SERVICE_UNAVAILABLE
         )
     try:
-        answer = _in_process({"spec": spec.to_dict(), "unit": unit, "name": name})
+        answer = _in_process({"spec": spec.to_dict(), "unit": unit})
     except subprocess.TimeoutExpired:
         words = (rows.input, rows.unnormed, spec.powsum, spec.reciprocal)
         raise RequestError(
@@ -64,7 +62,7 @@ def verilog(spec: AnySpec, unit: Any) -> tuple[str, str]:
         _one_at_a_time.release()
     if "refused" in answer:
         raise Impossible.because(answer["refused"])
-    return f"{name}.v", answer["text"]
+    return answer["name"], answer["text"]
 
 
 def _in_process(order: dict[str, str | dict[str, Any]]) -> dict[str, str]:
@@ -96,19 +94,18 @@ def main() -> None:
     """Read an order from standard input and write the answer, both JSON. The explorer's process is the one argument."""
     threading.Thread(target=_end_with, args=(int(sys.argv[1]),), daemon=True).start()
     order = json.load(sys.stdin)
+    spec = spec_from_dict(order["spec"])
     try:
-        answer = {"text": _made(spec_from_dict(order["spec"]), order["unit"], order["name"])}
+        need("pyosys", "hardware")
+        component = spec.create(order["unit"])
     except (ValueError, ImportError) as error:
         answer = {"refused": str(error)}
+    else:
+        from softermax.rtl.convert import spec_header, to_verilog
+
+        name = component.module_name
+        answer = {"name": f"{name}.v", "text": to_verilog(component, name, spec_header(name, spec))}
     json.dump(answer, sys.stdout)
-
-
-def _made(spec: AnySpec, unit: Any, name: str) -> str:
-    need("amaranth", "hardware")
-    need("pyosys", "hardware")
-    from softermax.rtl.convert import spec_header, to_verilog
-
-    return to_verilog(spec.create(unit), name, spec_header(name, spec))
 
 
 def _end_with(parent: int) -> None:
