@@ -367,6 +367,12 @@ PRESETS: dict[str, SoftermaxSpec] = {
 """Named specs. ``paper`` is Table I; the longer-row presets widen PowSum, which would saturate
 from 1024 equal scores on."""
 
+SPECS: dict[str, AnySpec] = {
+    **PRESETS,
+    **{name + DEFERRED: DeferredSpec(spec) for name, spec in PRESETS.items()},
+}
+"""The presets, and each of them with deferred normalisation."""
+
 
 def get_spec(name: str) -> AnySpec:
     """A spec by its name: a preset, then ``+fold`` for base e (A9), then ``:deferred`` for A8; or a spec's JSON file.
@@ -376,18 +382,18 @@ def get_spec(name: str) -> AnySpec:
     >>> get_spec("paper+fold:deferred").weight
     QFormat(integer=0, fraction=8, signed=False)
     """
-    rows, deferred, rest = name.partition(DEFERRED)
+    rows = name.removesuffix(DEFERRED)
     if rows.endswith(".json"):
         spec = load_spec(rows)
     else:
         preset, plus, variant = rows.partition("+")
-        if preset not in PRESETS or rest or (plus and variant != "fold"):
+        if preset not in PRESETS or (plus and variant != "fold"):
             raise ValueError(
                 f"unknown spec {name!r}: must be one of {', '.join(PRESETS)}, then +fold if wanted, then :deferred if "
                 "wanted; or a .json file"
             )
         spec = PRESETS[preset].replace(base="fold") if plus else PRESETS[preset]
-    if not deferred:
+    if rows == name:
         return spec
     if isinstance(spec, DeferredSpec):
         raise ValueError(f"unknown spec {name!r}: {rows} is a deferred spec already")

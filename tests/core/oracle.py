@@ -1,8 +1,9 @@
 """A second Softermax, written from docs/arithmetic.md alone, in APyTypes: the judge of the golden model.
 
-It takes nothing from the package but the field values of a `SoftermaxSpec`. Where the golden model
+It takes nothing from the package but the field values of a spec. Where the golden model
 shifts integers, this one works on *values*: a shift is a product with a power of two, a rounding is
-a cast to a narrower APyFixed format, and the tables are found by trying every point.
+a cast to a narrower APyFixed format, and the tables are found by trying every point. Deferred
+normalisation and attention, which only add up and shift, are loops over Python's own integers.
 
 APyFixed words are two's complement, so an unsigned Q(i,f) has one integer bit more here.
 """
@@ -19,7 +20,7 @@ import numpy as np
 from apytypes import APyFixedArray, OverflowMode, QuantizationMode
 from numpy.typing import NDArray
 
-from softermax.spec import SoftermaxSpec
+from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
 
 Ints = NDArray[np.int64]
 
@@ -134,7 +135,7 @@ def pow2_table(spec: SoftermaxSpec) -> OracleTable:
     return table("pow2", spec.input.fraction, spec.pow2_segments, spec.unnormed.fraction)
 
 
-def reciprocal_table(spec: SoftermaxSpec) -> OracleTable:
+def reciprocal_table(spec: AnySpec) -> OracleTable:
     return table("reciprocal", spec.powsum.bits - 1, spec.reciprocal_segments, spec.reciprocal.fraction)
 
 
@@ -169,7 +170,7 @@ def power_of_two(x: Ints, m: Ints, spec: SoftermaxSpec) -> Ints:
     return raw_of(rounded(shifted, spec.unnormed.integer + 1, spec.unnormed.fraction, spec.unnormed_rounding))
 
 
-def reciprocal(d: Ints, spec: SoftermaxSpec) -> tuple[Ints, Ints]:
+def reciprocal(d: Ints, spec: AnySpec) -> tuple[Ints, Ints]:
     """A5: position of the leading one, and the reciprocal of the mantissa."""
     bits = spec.powsum.bits
     word = fixed(d, bits + 1, 0)
@@ -256,3 +257,72 @@ def softermax(x: Ints, mask: NDArray[np.bool_], spec: SoftermaxSpec) -> Oracle:
         words=raw_of(y).reshape(rows, slices * width)[:, :columns],
         exponent=e - df,
     )
+
+
+def whole(value: Fraction, how: str) -> int:
+    """A rational number rounded to an integer."""
+    if how == "half-even":
+        return round(value)
+    return _half_up(value) if how == "half-up" else value.__floor__()
+
+
+@dataclass(frozen=True)
+class OracleDeferred:
+    """A8's words of one row, under the names of the golden model's trace and output."""
+
+    running_max: list[int]
+    weight: list[int]
+    renorm_shift: list[int]
+    powsum: list[int]
+    shift: list[int]
+    leading_one: int
+    reciprocal: int
+
+
+def deferred(x: list[int], keep: list[bool], spec: DeferredSpec) -> OracleDeferred:
+    """A8 for one row of raw scores, element by element."""
+    scores = spec.scores
+    width = scores.slice_width or len(x)
+    drop = scores.unnormed.fraction - spec.weight.fraction
+    maximum = -(2 ** (scores.max.integer - 1))
+    d = 0
+    weight, maxima, shifts, sums = [], [], [], []
+    for start in range(0, len(x), width):
+        taken = [i for i in range(start, min(start + width, len(x))) if keep[i]]
+        before = maximum
+        if taken:
+            maximum = max(maximum, int(int_max(np.array([x[i] for i in taken]), scores).max()))
+        w = [0] * (min(start + width, len(x)) - start)
+        for i in taken:
+            u = int(power_of_two(np.array([x[i]]), np.array([maximum]), scores)[0])
+            w[i - start] = min(whole(Fraction(u, 2**drop), "half-up"), 2**spec.weight.bits - 1)
+        d = min(d // 2 ** (maximum - before) + sum(w), 2**spec.powsum.bits - 1)
+        weight += w
+        maxima.append(maximum)
+        shifts.append(maximum - before)
+        sums.append(d)
+    e, r = reciprocal(np.array([d]), spec)
+    grown = [maximum - maxima[i // width] for i in range(len(x))]
+    return OracleDeferred(maxima, weight, shifts, sums, grown, int(e[0]), int(r[0]))
+
+
+def accumulated(row: OracleDeferred, values: list[int], width: int) -> int:
+    """A8's accumulator of one output element: shifted half up wherever the max grows."""
+    a = 0
+    for s, grown in enumerate(row.renorm_shift):
+        lanes = range(s * width, min((s + 1) * width, len(values)))
+        a = whole(Fraction(a, 2**grown), "half-up") + sum(row.weight[i] * values[i] for i in lanes)
+    return a
+
+
+def score_words(q: list[int], keys: list[list[int]], scale: float, spec: SoftermaxSpec) -> list[int]:
+    """Exact integer products of a query with keys, to input words by one product in single precision."""
+    factor = np.float32(
+        scale * 2.0**spec.input.fraction * (float(1 / mpmath.log(2)) if spec.base == "fold" else 1.0)
+    )
+    words = []
+    for key in keys:
+        product = np.float32(sum(a * b for a, b in zip(q, key, strict=True))) * factor
+        word = whole(Fraction(float(product)), spec.input_rounding)
+        words.append(min(max(word, -(2 ** (spec.input.bits - 1))), 2 ** (spec.input.bits - 1) - 1))
+    return words

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
-from test_verify import honest, one_word_off
+from test_verify import everything, honest, one_word_off
 
 from softermax import verify
 from softermax.cli import main
-from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.spec import PRESETS, SPECS, AnySpec, SoftermaxSpec, spec_from_dict
 from softermax.tables import pow2_table
 from softermax.verify import Body
 
@@ -21,16 +22,20 @@ def test_presets_text(capsys: Capture) -> None:
     assert main(["presets"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["field", *PRESETS]
-    table = {line.split()[0]: line for line in lines[2:]}
+    end = lines.index("")
+    table = {line.split()[0]: line for line in lines[2:end]}
     assert set(table) == set(SoftermaxSpec().to_dict())
     assert table["powsum"].split()[1:] == ["Q(10,6)", "Q(10,6)", "Q(16,6)", "Q(16,6)"]
     assert table["slice_width"].endswith("whole row")
+    deferred = [line.split() for line in lines[end + 1 :]]
+    assert deferred[0] == ["field", "any", "preset:deferred"]
+    assert ["weight", "Q(0,8)"] in deferred
 
 
 def test_presets_json_is_the_presets(capsys: Capture) -> None:
     assert main(["presets", "--json"]) == 0
     read = json.loads(capsys.readouterr().out)
-    assert {name: SoftermaxSpec.from_dict(values) for name, values in read.items()} == PRESETS
+    assert {name: spec_from_dict(values) for name, values in read.items()} == SPECS
 
 
 def test_tables_text(capsys: Capture) -> None:
@@ -67,23 +72,73 @@ def test_tables_of_a_spec_file(tmp_path: Path, capsys: Capture) -> None:
     assert (power["segments"], power["argument bits"], power["m-table"]) == (8, 8, True)
 
 
+def test_tables_of_deferred_normalisation(capsys: Capture) -> None:
+    assert main(["tables", "--json", "--spec", "paper:deferred"]) == 0
+    power, reciprocal = json.loads(capsys.readouterr().out)
+    assert power["c_lut"] == [32768, 38968, 46341, 55109]
+    assert (reciprocal["spec"], reciprocal["segments"], reciprocal["fraction"]) == ("paper:deferred", 16, 15)
+
+
 def test_verify_text_and_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    found = [Body("good", honest), Body("other", honest, supports=lambda spec: spec.slice_width == 32)]
+    found = [
+        everything("good"),
+        Body("other", honest, supports=lambda spec: spec == PRESETS["paper-32"]),
+    ]
     monkeypatch.setattr(verify, "find_bodies", lambda: (found, {"rtl": "amaranth is not installed"}))
     assert main(["verify", "--rows", "2"]) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[0].split()[:3] == ["body", "cases", "mismatches"]
-    assert "covers paper-32" in out
+    out, err = capsys.readouterr()
+    header, _, good, other = (line.split() for line in out.splitlines()[:4])
+    assert header == ["body", "specs", "words", "scores", "attention", "marks", "mismatches", "per", "second"]
+    assert (good[:2], len(good)) == (["good", "4"], 8)
+    assert (other[:2], len(other)) == (["other", "1"], 5)  # nothing where nothing was compared
+    assert "other covers paper-32" in out
     assert "rtl: not installed (amaranth is not installed)" in out
+    assert "verify: 5/5" in err
 
 
 def test_verify_json(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr(verify, "PRESETS", {"paper": PRESETS["paper"]})
-    monkeypatch.setattr(verify, "find_bodies", lambda: ([Body("good", honest)], {}))
-    assert main(["verify", "--rows", "2", "--json"]) == 0
-    (row,) = json.loads(capsys.readouterr().out)
-    assert set(row) == {"body", "cases", "mismatches", "elements_per_second"}
+    monkeypatch.setattr(verify, "SPECS", {"paper": PRESETS["paper"]})
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([everything("good")], {}))
+    assert main(["verify", "--rows", "2", "--json", "--quiet"]) == 0
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)
+    assert {"body", "cases", "mismatches", "elements_per_second", *verify.KINDS} <= set(row)
     assert (row["body"], row["mismatches"]) == ("good", 0)
+    assert all(row[kind] > 0 for kind in verify.KINDS)
+    assert err == ""
+
+
+def test_verify_of_one_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Capture) -> None:
+    seen: list[SoftermaxSpec] = []
+
+    def run(spec: SoftermaxSpec, *rows: Any) -> Any:
+        seen.append(spec)
+        return honest(spec, *rows)
+
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([Body("good", run)], {}))
+    SoftermaxSpec(slice_width=5).save(tmp_path / "mine.json")
+    assert main(["verify", "--rows", "1", "--spec", str(tmp_path / "mine.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["specs"] == 1
+    assert set(seen) == {SoftermaxSpec(slice_width=5)}
+
+
+@pytest.mark.parametrize(
+    ("options", "count", "seed"),
+    [([], 24, 0), (["--specs", "3", "--seed", "9"], 3, 9), (["--spec", "paper"], 0, 0)],
+)
+def test_verify_draws_as_many_specs_as_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], count: int, seed: int
+) -> None:
+    told: list[int] = []
+
+    def drawn(*arguments: int) -> dict[str, AnySpec]:
+        told.extend(arguments)
+        return {}
+
+    monkeypatch.setattr(verify, "draw_specs", drawn)
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([], {}))
+    assert main(["verify", *options]) == 0
+    assert told == [count, seed]
 
 
 @pytest.mark.parametrize("json_flag", [[], ["--json"]])
@@ -91,13 +146,15 @@ def test_a_mismatch_gives_exit_code_one(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture, json_flag: list[str]
 ) -> None:
     found = [Body("good", honest), Body("broken", one_word_off)]
-    monkeypatch.setattr(verify, "PRESETS", {"paper": PRESETS["paper"]})
+    monkeypatch.setattr(verify, "SPECS", {"paper": PRESETS["paper"]})
     monkeypatch.setattr(verify, "find_bodies", lambda: (found, {}))
     assert main(["verify", "--rows", "2", *json_flag]) == 1
     out = capsys.readouterr().out
     if json_flag:
         good, broken = json.loads(out)
         assert (good["mismatches"], broken["mismatches"]) == (0, broken["cases"])
+    else:
+        assert "broken: the first mismatch is in words of paper, all pairs: " in out
 
 
 def test_no_bodies_at_all(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
@@ -112,6 +169,9 @@ def test_no_bodies_at_all(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> N
         (["tables", "--spec", "papre"], "softermax tables: unknown spec 'papre': must be one of paper, "),
         (["tables", "--spec", "no-such.json"], "no-such.json"),
         (["verify", "--rows", "0"], "softermax verify: --rows 0: must be 1 or more"),
+        (["verify", "--specs", "-1"], "softermax verify: --specs -1: must be 0 or more"),
+        (["verify", "--seed", "-3"], "softermax verify: --seed -3: must be 0 or more"),
+        (["verify", "--spec", "papre"], "softermax verify: unknown spec 'papre': must be one of paper, "),
     ],
 )
 def test_bad_input_gives_exit_code_two_and_a_message(capsys: Capture, argv: list[str], message: str) -> None:

@@ -20,7 +20,11 @@ SOURCES = [NATIVE / f"{name}.cpp" for name in ("core", "pool", "scalar", "avx2",
 SPECS: dict[str, SoftermaxSpec] = PRESETS | {
     "floor max": PRESETS["paper"].replace(max_rounding="truncate", slice_width=7, base="fold"),
     "short words": PRESETS["paper-32"].replace(
-        unnormed="Q(1,9)", powsum="Q(3,5)", output="Q(1,4)", powsum_rounding="truncate"
+        unnormed="Q(1,9)",
+        powsum="Q(3,5)",
+        output="Q(1,4)",
+        powsum_rounding="truncate",
+        input_rounding="truncate",
     ),
     "long table": PRESETS["whole-row"].replace(
         reciprocal="Q(1,15)", reciprocal_segments=16, output_rounding="truncate", input_rounding="half-up"

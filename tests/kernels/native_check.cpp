@@ -166,7 +166,12 @@ void check_float(const Spec& spec, size_t index, int isa, int64_t columns, int k
     const size_t width = type == SMX_FP32 ? 4 : 2, n = size_t(count * columns);
     std::vector<uint8_t> x(n * width), g(n * width), y1(n * width), y2(n * width), dx1(n * width), dx2(n * width);
     for (size_t i = 0; i < n; i++) {
-        const float v = float(draw(-4000, 4000)) / (kind & 8 ? 70.0f : 400.0f);
+        float v = float(draw(-4000, 4000)) / (kind & 8 ? 70.0f : 400.0f);
+        if (kind & 4) {  // ties, words, and the numbers beside them
+            const int most = draw(0, 1) ? 3 : kind & 8 ? 264 : 240;
+            v = float(draw(-most, most)) / 2 / spec.c.input_scale;
+            for (int step = draw(-2, 2); step; step += step < 0 ? 1 : -1) v = std::nextafter(v, step < 0 ? -1e9f : 1e9f);
+        }
         const float grad = float(draw(-1000, 1000)) / 512.0f;
         const uint16_t half = uint16_t(type == SMX_BF16 ? bf16(v) : draw(0, 1) << 15 | draw(0, 20 << 10));
         const uint16_t half_grad = uint16_t(type == SMX_BF16 ? bf16(grad) : draw(0, 1) << 15 | draw(0, 15 << 10));
@@ -216,6 +221,9 @@ void check_attention(const Spec& spec, size_t index, int isa, int64_t queries, i
         for (int8_t& x : *one) x = int8_t(draw(-128, 127));
     if (kind & 64)  // all scores alike: as many probabilities of one unit as there are keys
         for (auto* one : {&q, &k}) std::fill(one->begin(), one->end(), int8_t(1));
+    if (kind & 128)  // small integers, times one half below: a hair less than a tie
+        for (auto* one : {&q, &k})
+            for (int8_t& x : *one) x = int8_t(draw(-3, 3));
     t.q = q.data(), t.k = k.data(), t.v = v.data();
     const int64_t lengths_of[3] = {queries, keys, keys}, heads_of[3] = {heads, kv, kv};
     int64_t* strides[3] = {t.q_stride, t.k_stride, t.v_stride};
@@ -224,7 +232,7 @@ void check_attention(const Spec& spec, size_t index, int isa, int64_t queries, i
         strides[i][1] = lengths_of[i] * head;
         strides[i][2] = head;
     }
-    t.requantize = 4.0f * float(draw(1, 30)) / 60000.0f;
+    t.requantize = kind & 128 ? std::nextafter(0.5f, 0.0f) : 4.0f * float(draw(1, 30)) / 60000.0f;
     t.value_scale = 0.01;
     std::vector<uint8_t> keep;
     std::vector<int32_t> lengths;
@@ -277,6 +285,7 @@ int main(int argc, char** argv) {
             for (int kind = 0; kind < 64; kind += draw(1, 7), cases++)
                 if (!(kind & 16) || spec.c.slice_width % 4 == 0) check_attention(spec, i, isa, s[0], s[1], s[2], kind);
         check_attention(spec, i, isa, 30, 256, 16, 64);
+        check_attention(spec, i, isa, 30, 130, 4, 128);
         // Sums that saturate, and an empty batch.
         std::vector<int8_t> high(70000, 127);
         std::vector<uint8_t> want(high.size()), got(high.size());

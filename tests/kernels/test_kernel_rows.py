@@ -23,11 +23,11 @@ def assert_golden(
 
 
 def test_every_body_of_verify_agrees() -> None:
-    drawn = draw_specs(40, seed=1)
+    drawn = draw_specs(16, seed=1)
     for body in kernels.bodies():
-        verdict = check(body, SPECS, rows=20, drawn=drawn)
+        verdict = check(body, SPECS, rows=5, drawn=drawn, pairs=0.1)
         assert (verdict.mismatches, verdict.first) == (0, "")
-        assert verdict.specs > 10
+        assert verdict.specs >= 6
         assert verdict.attention > 0
         if not body.name.endswith("deferred"):
             assert min(verdict.words, verdict.scores, verdict.marks) > 0

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softermax import reference
-from softermax.cli.output import print_json, print_table
-from softermax.spec import PRESETS, DeferredSpec, get_spec
+from softermax.cli.output import print_json, print_table, progress
+from softermax.spec import DEFERRED, PRESETS, SPECS, AnySpec, DeferredSpec, get_spec
+from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
+
+
+SPEC_HELP = "a preset, then +fold for base e, then :deferred; or a .json file"
 
 
 def register(commands: Commands) -> None:
@@ -38,16 +42,20 @@ def register(commands: Commands) -> None:
         "the linear piece-wise tables of a spec and their errors",
         ["tables", "tables --spec row-scaled --verbose"],
     )
-    command.add_argument(
-        "--spec", help="a preset, with +fold for base e, or a .json file (default: every preset)"
-    )
+    command.add_argument("--spec", help=f"{SPEC_HELP} (default: every preset)")
     command = commands.add(
         "verify",
         verify,
-        "every body against the golden model, word by word",
-        ["verify", "verify --rows 2000 --json"],
+        "every body against the golden model, bit by bit",
+        ["verify", "verify --spec my.json --exhaustive", "verify --specs 500 --seed 1 --json"],
     )
-    command.add_argument("--rows", type=int, default=200, help="random rows a case (default: %(default)s)")
+    command.add_argument("--spec", help=f"only this one: {SPEC_HELP}")
+    command.add_argument("--specs", type=int, help="how many random specs beside the presets (default: 24)")
+    command.add_argument("--rows", type=int, default=100, help="random rows per case (default: %(default)s)")
+    command.add_argument("--seed", type=int, default=0, help="of rows and specs (default: %(default)s)")
+    command.add_argument(
+        "--exhaustive", action="store_true", help="all pairs of scores on slow bodies too, which take minutes"
+    )
 
 
 def demo(args: argparse.Namespace) -> int:
@@ -90,7 +98,7 @@ def demo(args: argparse.Namespace) -> int:
 
 def presets(args: argparse.Namespace) -> int:
     if args.json:
-        print_json({name: spec.to_dict() for name, spec in PRESETS.items()})
+        print_json({name: spec.to_dict() for name, spec in SPECS.items()})
         return 0
     columns = {name: spec.to_dict() for name, spec in PRESETS.items()}
     fields = next(iter(columns.values()))
@@ -98,6 +106,14 @@ def presets(args: argparse.Namespace) -> int:
         [
             {"field": field} | {name: _shown(field, values[field]) for name, values in columns.items()}
             for field in fields
+        ]
+    )
+    print()
+    print_table(
+        [
+            {"field": field, f"any preset{DEFERRED}": value}
+            for field, value in DeferredSpec().to_dict().items()
+            if field != "scores"
         ]
     )
     return 0
@@ -108,11 +124,10 @@ def _shown(field: str, value: object) -> object:
 
 
 def tables(args: argparse.Namespace) -> int:
-    from softermax.tables import pow2_table, reciprocal_table
-
-    specs = {args.spec: get_spec(args.spec)} if args.spec else dict(PRESETS)
-    made = [(name, t) for name, spec in specs.items() for t in (pow2_table(spec), reciprocal_table(spec))]
+    specs: dict[str, AnySpec] = {args.spec: get_spec(args.spec)} if args.spec else dict(PRESETS)
+    made = [(name, table) for name, spec in specs.items() for table in _tables_of(spec)]
     if not args.spec:
+        # The 2^x table of deferred normalisation is the scores' own.
         made.append(("deferred (A8)", reciprocal_table(DeferredSpec())))
     rows = [
         {
@@ -146,19 +161,42 @@ def tables(args: argparse.Namespace) -> int:
     return 0
 
 
+def _tables_of(spec: AnySpec) -> tuple[PiecewiseTable, PiecewiseTable]:
+    return pow2_table(spec.scores if isinstance(spec, DeferredSpec) else spec), reciprocal_table(spec)
+
+
 def verify(args: argparse.Namespace) -> int:
+    from softermax.verify import KINDS
     from softermax.verify import verify as run
 
     if args.rows < 1:
         raise ValueError(f"--rows {args.rows}: must be 1 or more")
-    verdicts, missing = run(args.rows)
-    rows = [dataclasses.asdict(verdict) for verdict in verdicts]
+    count = args.specs if args.specs is not None else 0 if args.spec else 24
+    if count < 0 or args.seed < 0:
+        option, value = ("--specs", count) if count < 0 else ("--seed", args.seed)
+        raise ValueError(f"{option} {value}: must be 0 or more")
+    specs = {args.spec: get_spec(args.spec)} if args.spec else None
+    with progress("verify", args.quiet) as report:
+        verdicts, missing = run(args.rows, count, args.seed, specs, args.exhaustive, report)
     if args.json:
-        for row in rows:
-            del row["note"]
-        print_json(rows)
+        print_json([dataclasses.asdict(verdict) for verdict in verdicts])
     else:
-        print_table(rows)
+        print_table(
+            [
+                {
+                    "body": verdict.body, "specs": verdict.specs,
+                    **{kind: getattr(verdict, kind) or None for kind in KINDS},
+                    "mismatches": verdict.mismatches, "per second": verdict.elements_per_second,
+                }
+                for verdict in verdicts
+            ]
+        )  # fmt: skip
+        for verdict in verdicts:
+            if verdict.note:
+                print(f"{verdict.body} {verdict.note}")
+        for verdict in verdicts:
+            if verdict.first:
+                print(f"{verdict.body}: the first mismatch is in {verdict.first}")
         for name, reason in missing.items():
             print(f"{name}: not installed ({reason})")
     return 1 if any(verdict.mismatches for verdict in verdicts) else 0

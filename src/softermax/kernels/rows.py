@@ -124,11 +124,11 @@ def softermax_float(
 
     An element takes part where ``mask`` (boolean, broadcast) is True; a NaN or an infinity elsewhere is an error.
     """
+    if scores.dtype.name not in FLOATS:
+        raise TypeError(f"scores must be one of {', '.join(FLOATS)}, got {scores.dtype}")
+    if not 1 <= scores.ndim <= MAX_DIMS + 1:
+        raise ValueError(f"scores have {scores.ndim} dimensions; must be 1 to {MAX_DIMS + 1}")
     x = np.ascontiguousarray(scores)
-    if x.dtype.name not in FLOATS:
-        raise TypeError(f"scores must be one of {', '.join(FLOATS)}, got {x.dtype}")
-    if not 1 <= x.ndim <= MAX_DIMS + 1:
-        raise ValueError(f"scores have {x.ndim} dimensions; must be 1 to {MAX_DIMS + 1}")
     lead, columns = x.shape[:-1], x.shape[-1]
     keep, keep_stride = dense_mask(mask, x.shape)
     y, words, exponent = np.empty_like(x), np.zeros(x.shape, np.uint8), np.zeros(lead, np.int32)

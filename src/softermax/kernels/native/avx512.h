@@ -201,7 +201,7 @@ struct Avx512 {
         const __m512 floor = _mm512_roundscale_ps(v, 0x09);
         __m512i whole = _mm512_cvtps_epi32(floor);
         if (how == SMX_HALF_UP) {
-            const __mmask16 up = _mm512_cmp_ps_mask(_mm512_sub_ps(v, floor), _mm512_set1_ps(0.5f), _CMP_GE_OQ);
+            const auto up = _mm512_cmp_ps_mask(_mm512_sub_ps(v, floor), _mm512_set1_ps(0.5f), _CMP_GE_OQ);
             whole = _mm512_mask_add_epi32(whole, up, whole, _mm512_set1_epi32(1));
         }
         return _mm512_cvtsepi32_epi8(whole);
