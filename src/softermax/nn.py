@@ -7,18 +7,18 @@ from torch import Tensor
 
 from softermax import functional
 from softermax.functional import Gradient
-from softermax.spec import PRESETS, SoftermaxSpec, get_spec
+from softermax.spec import PRESETS, AnySpec, get_spec
 
 
 class Softermax(torch.nn.Module):
-    """A drop-in for ``torch.nn.Softmax``; ``spec`` is a SoftermaxSpec or a preset's name.
+    """A drop-in for ``torch.nn.Softmax``; ``spec`` is a spec or what `get_spec` takes, a preset's name for one.
 
     >>> Softermax(spec="whole-row")(torch.zeros(1, 4))
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
 
     def __init__(
-        self, dim: int = -1, spec: SoftermaxSpec | str = PRESETS["paper"], gradient: Gradient = "fused"
+        self, dim: int = -1, spec: AnySpec | str = PRESETS["paper"], gradient: Gradient = "fused"
     ) -> None:
         super().__init__()
         self.dim = dim

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from softermax import golden
-from softermax.pytorch.deferred import deferred_softermax
+from softermax.functional import softermax
 from softermax.spec import DeferredSpec, get_spec
 from softermax.tables import pow2_table, reciprocal_table
 
@@ -48,12 +48,12 @@ def test_emulation_computes_the_books_integers(base):
     mask = rng.random(scores.shape) < 0.8
     mask[0] = False
     mask[0, 17] = True
-    ours = deferred_softermax(torch.from_numpy(scores), torch.from_numpy(mask), spec).double().numpy()
+    ours = softermax(torch.from_numpy(scores), mask=torch.from_numpy(mask), spec=spec).double().numpy()
     raw = golden.quantize(scores, spec.scores, mask)
     expected = np.array([by_the_book(r, k, spec) for r, k in zip(raw, mask, strict=True)])
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=0)
 
 
 def test_a_row_without_elements_gives_zeros():
-    zeros = deferred_softermax(torch.randn(2, 20), torch.zeros(2, 20, dtype=torch.bool), DeferredSpec())
+    zeros = softermax(torch.randn(2, 20), mask=torch.zeros(2, 20, dtype=torch.bool), spec=DeferredSpec())
     assert not zeros.any()

@@ -90,42 +90,6 @@ def test_saturating_and_renormalising_sums(name: str) -> None:
     assert np.array_equal(leading_one.numpy(), expected.trace.leading_one)
 
 
-def drawn_spec(rng: np.random.Generator) -> SoftermaxSpec:
-    """A valid spec at random: other words, tables, roundings and slices."""
-
-    def pick(low: int, high: int) -> int:
-        return int(rng.integers(low, high + 1))
-
-    nearest = ["truncate", "half-up", "half-even"]
-    while True:
-        integer = pick(2, 8)
-        try:
-            return SoftermaxSpec(
-                input=(integer, pick(0, 10)), max=(integer + pick(0, 2), pick(0, 3)), unnormed=(1, pick(1, 31)),
-                powsum=(pick(1, 20), pick(1, 10)), reciprocal=(1, pick(1, 31)), output=(pick(0, 2), pick(1, 20)),
-                slice_width=[None, pick(1, 40)][pick(0, 1)],
-                pow2_segments=1 << pick(0, 6), reciprocal_segments=1 << pick(0, 6),
-                input_rounding=nearest[pick(0, 2)], max_rounding=["ceil", "truncate"][pick(0, 1)],
-                unnormed_rounding=nearest[pick(0, 2)], powsum_rounding=nearest[pick(0, 2)],
-                output_rounding=nearest[pick(0, 2)], output_mode=["fixed", "row-scaled"][pick(0, 1)],
-            )  # fmt: skip
-        except ValueError:
-            continue
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_equals_the_golden_model_for_any_spec(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    spec = drawn_spec(rng)
-    raw = rng.integers(spec.input.low, spec.input.high + 1, (30, int(rng.integers(1, 90))))
-    mask = rng.random(raw.shape) < 0.8
-    expected = golden.softermax(raw, spec, mask, trace=True)
-    assert expected.trace is not None
-    y, leading_one = words.softermax(torch.from_numpy(raw).double(), torch.from_numpy(mask), spec)
-    assert np.array_equal(y.long().numpy(), expected.words)
-    assert np.array_equal(leading_one.numpy(), expected.trace.leading_one)
-
-
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_powsum_without_a_loop_is_the_running_sum(data: st.DataObject) -> None:
@@ -214,7 +178,7 @@ def test_huge_scores_saturate() -> None:
             r"\(2, 4\).*\(2, 3\)",
         ),
         ({"x": torch.zeros(3), "mask": torch.ones(1, 3, dtype=torch.bool)}, ValueError, "does not broadcast"),
-        ({"x": torch.zeros(2, 3), "spec": "paper"}, TypeError, "SoftermaxSpec, got str"),
+        ({"x": torch.zeros(2, 3), "spec": "paper"}, TypeError, "SoftermaxSpec or a DeferredSpec, got str"),
         ({"x": torch.zeros(2, 3), "gradient": "exact"}, ValueError, "'fused' or 'composed', got 'exact'"),
     ],
 )
@@ -301,12 +265,14 @@ def test_the_gradient_ends_where_the_word_does(name: str, dtype: torch.dtype) ->
     assert np.array_equal(got, clipped[:, 0][moves])
 
 
-def test_backward_keeps_only_the_output() -> None:
+def test_backward_keeps_a_byte_per_score_beside_the_output() -> None:
     x = scores(8, 64).requires_grad_()
     saved: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
-        op(x)
-    assert sum(t.numel() * t.element_size() for t in saved) <= x.numel() * x.element_size()
+        y = op(x)
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in saved}
+    storages.pop(y.untyped_storage().data_ptr(), None)
+    assert sum(storages.values()) <= 1.2 * x.numel()
 
 
 def test_checkpoint_gives_the_same_gradient() -> None:

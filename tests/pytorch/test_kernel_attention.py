@@ -12,9 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kernels.native_build import SPECS
-from softermax import PRESETS, DeferredSpec, golden
+from softermax import PRESETS, DeferredSpec, golden, kernels
 from softermax.golden import attention as golden_attention
-from softermax.pytorch.attention import attention, attention_refusal, int8_attention, spec_text
+from softermax.pytorch.attention import attention, int8_attention
+from softermax.pytorch.registry import spec_text
 from softermax.spec import SoftermaxSpec
 
 MODES: dict[str, SoftermaxSpec | DeferredSpec] = {
@@ -130,7 +131,7 @@ def test_what_the_core_does_not_cover_the_model_computes(rng: np.random.Generato
         DeferredSpec(PRESETS["paper"].replace(slice_width=6)),
     ]
     for spec in specs:
-        assert attention_refusal(spec) is not None
+        assert kernels.refusal(spec) is not None
         mask = torch.from_numpy(rng.random((1, 1, 1, 40)) < 0.5)
         got = int8_attention(q, k, v, 0.001, 0.5, spec, mask=mask, lengths=torch.tensor([30]), causal=True)
         keep = mask.numpy() & (np.arange(40) < 30)
@@ -178,7 +179,7 @@ def test_operator_passes_torch_s_own_checks(rng: np.random.Generator) -> None:
         ({"v": torch.zeros(1, 1, 5, 8, dtype=torch.int8)}, ValueError, r"v \(1, 1, 5, 8\) do not fit"),
         ({"q": torch.zeros(1, 2, 4, 9, dtype=torch.int8)}, ValueError, "do not fit"),
         ({"scale": float("nan")}, ValueError, "scale = nan: must be finite"),
-        ({"mask": torch.ones(4, 4)}, TypeError, "mask must be boolean"),
+        ({"mask": torch.ones(4, 4)}, TypeError, "mask must be a boolean tensor"),
         ({"mask": torch.ones(3, 4, dtype=torch.bool)}, ValueError, r"\(3, 4\) does not broadcast"),
         ({"lengths": torch.tensor([1, 2])}, ValueError, r"shape \(1,\)"),
         ({"lengths": torch.tensor([1.0])}, TypeError, "integers"),

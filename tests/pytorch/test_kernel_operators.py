@@ -11,7 +11,8 @@ from kernels.native_build import words as raw_words
 from softermax import PRESETS, get_spec, golden
 from softermax.functional import softermax
 from softermax.pytorch import operators as ops
-from softermax.spec import SoftermaxSpec
+from softermax.pytorch.registry import spec_text
+from softermax.spec import DeferredSpec, SoftermaxSpec
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -72,8 +73,7 @@ def test_forward_keeps_only_words_and_marks() -> None:
     kept: list[torch.Tensor] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         ops.softermax(x, None, PRESETS["paper"])
-    assert {t.dtype for t in kept} <= {torch.uint8, torch.int32}
-    assert sum(t.numel() * t.element_size() for t in kept) < 1.2 * x.numel()
+    assert sum(t.untyped_storage().nbytes() for t in kept) < 1.2 * x.numel()
 
 
 def test_rows_in_any_place(path: str) -> None:
@@ -112,6 +112,7 @@ def test_unsupported_specs_and_types_take_pytorch_with_the_right_answer() -> Non
     assert torch.equal(softermax(x, spec=other), judged(x, other))
     assert not ops.takes(x.double(), PRESETS["paper"])
     assert not ops.takes(x.to("meta"), PRESETS["paper"])
+    assert not ops.takes(x, DeferredSpec())
     assert ops.takes(x, PRESETS["paper"])
 
 
@@ -157,7 +158,7 @@ def test_bad_tensors_are_named(
 
 def test_operators_pass_torch_s_own_checks(path: str) -> None:
     for name in ("paper", "row-scaled"):
-        text = ops.spec_text(PRESETS[name])
+        text = spec_text(PRESETS[name])
         x, mask = scores(2, 3, 40), torch.ones(3, 40, dtype=torch.bool)
         torch.library.opcheck(torch.ops.softermax.forward, (x, mask, text))
         torch.library.opcheck(torch.ops.softermax.training, (x.requires_grad_(), None, text))

@@ -17,8 +17,8 @@ runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installe
 from softermax.functional import softermax
 from softermax.nn import Softermax
 from softermax.pytorch import onnx as body
-from softermax.spec import PRESETS, SoftermaxSpec
-from softermax.verify import Body, check
+from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
+from softermax.verify import Body, check, score_cases
 
 OTHERS = {
     "wide": SoftermaxSpec(
@@ -70,11 +70,12 @@ def test_a_wide_spec_in_onnxruntime() -> None:
             "Q.1,31. times reciprocal Q.1,30. has 63 bits",
         ),
         (SoftermaxSpec(max="Q(9,0)"), "max Q.9,0.*must have at most 8 integer bits"),
+        (DeferredSpec(), "deferred normalisation .A8. has no ONNX form"),
     ],
 )
-def test_what_floats_cannot_hold_is_refused(spec: SoftermaxSpec, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        body.check_exportable(spec)
+def test_what_onnx_cannot_have_is_refused(spec: AnySpec, says: str) -> None:
+    with pytest.raises(ValueError, match=says), body.exportable():
+        softermax(torch.zeros(1, 4), spec=spec)
     (registered,) = body.bodies()
     assert not registered.supports(spec)
 
@@ -141,13 +142,34 @@ def test_tracing_gives_standard_operators_and_the_same_bits(tmp_path: Path, name
     compare(exported(tmp_path, PRESETS[name], new=False), PRESETS[name])
 
 
-def test_exporting_leaves_the_operator_as_it_was() -> None:
-    from softermax import functional
+@pytest.mark.parametrize("segments", [1, 4])
+def test_scores_without_fraction_bits(tmp_path: Path, segments: int) -> None:
+    """A factor of one and a table of one entry are no reason to fail."""
+    spec = SoftermaxSpec(input="Q(6,0)", pow2_segments=segments)
+    compare(exported(tmp_path, spec, new=False), spec)
+    (registered,) = body.bodies()
+    assert check(registered, {"whole numbers": spec}, rows=10).mismatches == 0
 
-    before = functional._probabilities
+
+@pytest.mark.slow
+def test_torch_export_of_scores_without_fraction_bits(tmp_path: Path) -> None:
+    spec = SoftermaxSpec(input="Q(6,0)")
+    compare(exported(tmp_path, spec, new=True), spec)
+
+
+@pytest.mark.parametrize("rounding", ["truncate", "half-up"])
+def test_scores_round_in_onnxruntime_as_in_the_golden_model(tmp_path: Path, rounding: Any) -> None:
+    spec = PRESETS["whole-row"].replace(input_rounding=rounding, base="fold")
+    session = exported(tmp_path, spec, new=False)
+    for case in score_cases(spec, 4, "float32"):
+        (got,) = session.run(None, {"x": case.scores[None], "mask": case.mask[None]})
+        assert (got[0] == spec.compute(case.scores, case.mask).astype(np.float32)).all(), case.name
+
+
+def test_the_exportable_form_gives_the_same_bits_and_goes_away_again() -> None:
     x = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
     expected = softermax(x)
     with body.exportable():
-        assert functional._probabilities is body.probabilities
-        assert (softermax(x) == expected).all()
-    assert functional._probabilities is before
+        assert body.exporting()
+        assert torch.equal(softermax(x), expected)
+    assert not body.exporting()

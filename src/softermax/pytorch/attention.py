@@ -14,37 +14,30 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from softermax.extras import need
-from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec
+from softermax.spec import PRESETS, AnySpec
 
 if not TYPE_CHECKING:
     need("torch", "torch")
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from softermax.golden import attention as golden_attention
-from softermax.kernels.core import ISAS, isa, native
-from softermax.kernels.plan import deferred_refusal, native_deferred, native_spec, refusal
+from softermax.kernels import attention as fused
+from softermax.kernels.core import isa
+from softermax.kernels.plan import attention_refusal
+from softermax.pytorch.inputs import check_lengths, check_mask
 from softermax.pytorch.operators import quantize_int8
-
-Spec = SoftermaxSpec | DeferredSpec
-
-MAX_HEAD = 256
-MAX_KEYS = 65536
-"""Keys whose products with 8-bit weights surely fit the core's accumulators of 32 bits."""
-MAX_FACTOR = 256.0
-"""Beyond it an integer score could leave the 32-bit range before it is saturated."""
+from softermax.pytorch.registry import spec_of, spec_text
 
 _GOLDEN_ROWS = 64
-_specs: dict[str, Spec] = {}
 
 
 def attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    spec: Spec = PRESETS["paper"],
+    spec: AnySpec = PRESETS["paper"],
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
     causal: bool = False,
@@ -60,7 +53,7 @@ def attention(
         )
     if scale is None:
         scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
-    (q, q_scale), (k, k_scale), (v, v_scale) = (_quantized(x) for x in (query, key, value))
+    (q, q_scale), (k, k_scale), (v, v_scale) = (quantize_int8(x) for x in (query, key, value))
     return int8_attention(
         q, k, v, q_scale * k_scale * scale, v_scale, spec, mask=mask, lengths=lengths, causal=causal
     )
@@ -72,7 +65,7 @@ def int8_attention(
     v: Tensor,
     scale: float,
     value_scale: float = 1.0,
-    spec: Spec = PRESETS["paper"],
+    spec: AnySpec = PRESETS["paper"],
     mask: Tensor | None = None,
     lengths: Tensor | None = None,
     causal: bool = False,
@@ -80,7 +73,7 @@ def int8_attention(
     """Attention of int8 Q (batch, heads, queries, size) over K and V (batch, kv heads, keys, size), as float32.
 
     A real score is its integer times ``scale``, a value its integer times ``value_scale``. A
-    `SoftermaxSpec` normalises each probability; a `DeferredSpec` once a row (A8). A key takes part where
+    `SoftermaxSpec` normalises each probability; a `DeferredSpec` once per row (A8). A key takes part where
     ``mask`` (boolean, broadcast to batch, heads, queries, keys) is True, its position is below its
     batch entry of ``lengths``, and, with ``causal``, it is not past the query, the last query standing at
     the last key.
@@ -88,39 +81,6 @@ def int8_attention(
     return torch.ops.softermax.attend(  # type: ignore[no-any-return]
         q, k, v, spec_text(spec), float(scale), float(value_scale), mask, lengths, causal
     )
-
-
-def attention_refusal(spec: Spec) -> str | None:
-    """Why the native core does not compute attention with this spec, or None where it does."""
-    return deferred_refusal(spec) if isinstance(spec, DeferredSpec) else refusal(spec)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def spec_text(spec: Spec) -> str:
-    """The text by which the operator knows a spec; the same for equal specs."""
-    if not isinstance(spec, SoftermaxSpec | DeferredSpec):
-        raise TypeError(f"spec must be a SoftermaxSpec or a DeferredSpec, got {type(spec).__name__}")
-    text = getattr(spec, "_attention_text", None)
-    if text is None:
-        text = repr(spec)
-        object.__setattr__(spec, "_attention_text", text)
-    _specs.setdefault(text, spec)
-    return str(text)
-
-
-def _quantized(x: Tensor) -> tuple[Tensor, float]:
-    if not x.is_floating_point():
-        raise TypeError(
-            f"query, key and value must be float tensors, got {x.dtype}; int8_attention takes int8"
-        )
-    if isa() is not None:
-        return quantize_int8(x.float())
-    x = x.detach().float()
-    largest = float(x.abs().max()) if x.numel() else 0.0
-    if not math.isfinite(largest):
-        raise ValueError("query, key and value must be finite, found NaN or infinity")
-    scale = largest / 127.0 or 1.0
-    return (x * (1.0 / scale)).clamp(-127, 127).round().to(torch.int8), scale
 
 
 def _check(
@@ -152,22 +112,12 @@ def _check(
     for name, number in (("scale", scale), ("value_scale", value_scale)):
         if not math.isfinite(number):
             raise ValueError(f"{name} = {number}: must be finite")
-    if mask is not None:
-        whole = (batch, heads, rows, k.shape[2])
-        if mask.dtype != torch.bool:
-            raise TypeError(f"mask must be boolean, True where a key takes part, got {mask.dtype}")
-        sizes = zip(reversed(mask.shape), reversed(whole), strict=False)
-        if mask.dim() > 4 or any(m not in (1, n) for m, n in sizes):
-            raise ValueError(f"mask of shape {tuple(mask.shape)} does not broadcast to the scores' {whole}")
-    if lengths is not None:
-        if lengths.is_floating_point() or lengths.dtype == torch.bool:
-            raise TypeError(f"lengths must be integers, got {lengths.dtype}")
-        if lengths.shape != (batch,):
-            raise ValueError(
-                f"lengths must have shape ({batch},), one a batch entry, got {tuple(lengths.shape)}"
-            )
-        if lengths.numel() and int(lengths.min()) < 0:
-            raise ValueError(f"lengths must be 0 or more, got {int(lengths.min())}")
+    check_mask(mask, (batch, heads, rows, k.shape[2]), q.device)
+    check_lengths(lengths)
+    if lengths is not None and lengths.shape != (batch,):
+        raise ValueError(
+            f"lengths must have shape ({batch},), one per batch entry, got {tuple(lengths.shape)}"
+        )
 
 
 def _attend(
@@ -182,44 +132,23 @@ def _attend(
     causal: bool,
 ) -> Tensor:
     _check(q, k, v, scale, value_scale, mask, lengths)
-    if spec not in _specs:
-        raise ValueError(f"unknown spec text {spec!r}: attention.spec_text(spec) makes it")
-    known = _specs[spec]
-    scores = known.scores if isinstance(known, DeferredSpec) else known
-    batch, heads, rows, size = q.shape
-    columns = k.shape[2]
-    out = torch.empty(q.shape, dtype=torch.float32)
-    if out.numel() == 0:
+    known = spec_of(spec)
+    if isa() is None or attention_refusal(known, k.shape[2], q.shape[3], scale) is not None:
+        out = torch.empty(q.shape, dtype=torch.float32)
+        if out.numel():
+            _golden(q, k, v, known, scale, value_scale, mask, lengths, causal, out)
         return out
-    factor = float(np.float32(scale * scores.input_scale))
-    path = isa()
-    if (
-        path is None
-        or attention_refusal(known) is not None
-        or size > MAX_HEAD
-        or columns > MAX_KEYS
-        or abs(factor) > MAX_FACTOR
-    ):
-        _golden(q, k, v, known, scale, value_scale, mask, lengths, causal, out)
-        return out
-    q, k, v = (x if x.stride(3) == 1 or size == 1 else x.contiguous() for x in (q, k, v))
-    keep = None if mask is None else mask.expand(batch, heads, rows, columns)
-    if keep is not None and keep.stride(3) != 1 and columns > 1:
-        keep = keep.contiguous()
-    counts = None if lengths is None else lengths.clamp(max=columns).to(torch.int32).contiguous()
-    native.attend(
-        native_spec(scores), native_deferred(known) if isinstance(known, DeferredSpec) else None,
-        [batch, heads, k.shape[1], rows, columns, size],
-        q.data_ptr(), list(q.stride()[:3]), k.data_ptr(), list(k.stride()[:3]), v.data_ptr(), list(v.stride()[:3]),
-        out.data_ptr(), factor, value_scale,
-        0 if keep is None else keep.data_ptr(), [0, 0, 0] if keep is None else list(keep.stride()[:3]),
-        0 if counts is None else counts.data_ptr(), causal, ISAS[path], torch.get_num_threads(),
+    keep, counts = (None if x is None else x.numpy() for x in (mask, lengths))
+    return torch.from_numpy(
+        fused.int8_attention(
+            q.numpy(), k.numpy(), v.numpy(), known, scale, value_scale, keep, counts, causal,
+            threads=torch.get_num_threads(),
+        )
     )  # fmt: skip
-    return out
 
 
 def _golden(
-    q: Tensor, k: Tensor, v: Tensor, spec: Spec, scale: float, value_scale: float,
+    q: Tensor, k: Tensor, v: Tensor, spec: AnySpec, scale: float, value_scale: float,
     mask: Tensor | None, lengths: Tensor | None, causal: bool, out: Tensor,
 ) -> None:  # fmt: skip
     """A few queries at a time, so that memory stays in proportion to the keys."""

@@ -1,19 +1,18 @@
 """The native core as PyTorch operators: ``torch.ops.softermax.*``, with fake kernels and gradients.
 
-A spec travels as text, because that is what an operator's schema can hold; `spec_text` makes it and
-keeps the core's own object beside it. Rows lie along the last axis.
+A spec travels as text (`softermax.pytorch.registry`). Rows lie along the last axis.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from softermax.extras import need
-from softermax.kernels.core import ISAS, isa, native
+from softermax.kernels.core import isa, native
 from softermax.kernels.plan import native_spec, refusal
-from softermax.spec import LOG2E, SoftermaxSpec
+from softermax.kernels.rows import MAX_DIMS, path_number
+from softermax.spec import AnySpec, SoftermaxSpec
 
 if not TYPE_CHECKING:
     need("torch", "torch")
@@ -21,46 +20,28 @@ if not TYPE_CHECKING:
 import torch
 from torch import Tensor
 
+from softermax.pytorch.gradient import factor, flowing, pulled, transformed
+from softermax.pytorch.inputs import check_lengths, check_mask
+from softermax.pytorch.registry import rows_spec_of, spec_text
+
 FLOATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-MAX_DIMS = 8
-
-_specs: dict[str, tuple[SoftermaxSpec, Any]] = {}
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def spec_text(spec: SoftermaxSpec) -> str:
-    """The text by which the operators know a spec; the same for equal specs."""
-    return _spec_text(spec)
+def takes_spec(spec: AnySpec) -> bool:
+    """Whether the native core is here and computes rows with this spec."""
+    return isa() is not None and isinstance(spec, SoftermaxSpec) and refusal(spec) is None
 
 
-@lru_cache(maxsize=256)
-def _spec_text(spec: SoftermaxSpec) -> str:
-    text = " ".join(str(value) for value in spec.to_dict().values())
-    _specs[text] = spec, native_spec(spec)
-    return text
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def takes_spec(spec: SoftermaxSpec) -> bool:
-    """Whether the native core is here and computes this spec."""
-    return isa() is not None and refusal(spec) is None
-
-
-def takes(x: Tensor, spec: SoftermaxSpec) -> bool:
+def takes(x: Tensor, spec: AnySpec) -> bool:
     """Whether `softermax` here computes these scores; else PyTorch does."""
-    return (
-        x.device.type == "cpu"
-        and x.dtype in FLOATS
-        and x.layout == torch.strided
-        and not torch.onnx.is_in_onnx_export()
-        and takes_spec(spec)
-    )
+    return x.device.type == "cpu" and x.dtype in FLOATS and x.layout == torch.strided and takes_spec(spec)
 
 
 def softermax(x: Tensor, keep: Tensor | None, spec: SoftermaxSpec) -> Tensor:
-    """Float scores to probabilities of the same type along the last axis, differentiable.
+    """Float scores to probabilities of the same type along the last axis, with the fused gradient.
 
-    ``keep`` is boolean and expands to the shape of ``x``.
+    ``keep`` is boolean and expands to the shape of ``x``. Tangents do not pass: see `gradient.transformed`.
     """
     text = spec_text(spec)
     if torch.is_grad_enabled() and x.requires_grad:
@@ -86,49 +67,32 @@ def softermax_int8(
 
 
 def quantize_int8(x: Tensor) -> tuple[Tensor, float]:
-    """Symmetric int8 of a float32 tensor and its scale: x is about the words times the scale."""
-    if x.dtype != torch.float32 or x.device.type != "cpu":
-        raise TypeError(f"quantize_int8 takes float32 on the CPU, got {x.dtype} on {x.device.type}")
-    x = x.detach().contiguous()
-    out = torch.empty(x.shape, dtype=torch.int8)
-    number, threads = _path(), torch.get_num_threads()
-    largest = native.largest(x.data_ptr(), x.numel(), number, threads)
+    """Symmetric int8 of a float tensor and its scale: x is about the words times the scale."""
+    if not x.is_floating_point():
+        raise TypeError(f"quantize_int8 takes floats, got {x.dtype}; int8_attention takes int8")
+    x = x.detach().float().contiguous()
+    core = isa() is not None and x.device.type == "cpu"
+    number, threads = path_number(None) if core else 0, torch.get_num_threads()
+    if core:
+        largest = native.largest(x.data_ptr(), x.numel(), number, threads)
+    else:
+        largest = float(x.abs().max()) if x.numel() else 0.0
     if not math.isfinite(largest):
-        raise ValueError("quantize_int8 takes finite numbers, found an infinity")
+        raise ValueError("quantize_int8 takes finite numbers, found NaN or infinity")
     scale = largest / 127.0 or 1.0
+    if not core:
+        return (x * (1.0 / scale)).clamp(-127, 127).round().to(torch.int8), scale
+    out = torch.empty(x.shape, dtype=torch.int8)
     native.quantize(x.data_ptr(), x.numel(), 1.0 / scale, out.data_ptr(), number, threads)
     return out, scale
 
 
-def _path() -> int:
-    chosen = isa()
-    if chosen is None:
-        raise RuntimeError("the native core is not available: `softermax info` says why")
-    return ISAS[chosen]
-
-
-def _spec(text: str) -> tuple[SoftermaxSpec, Any]:
-    if text not in _specs:
-        raise ValueError(f"unknown spec text {text!r}: kernels.ops.spec_text(spec) makes it")
-    return _specs[text]
-
-
-def _check(x: Tensor, dtypes: Any, mask: Tensor | None) -> None:
+def _check_scores(x: Tensor, dtypes: tuple[torch.dtype, ...], mask: Tensor | None) -> None:
     if x.dtype not in dtypes:
-        allowed = ", ".join(str(d) for d in dtypes)
-        raise TypeError(f"scores must be {allowed}, got {x.dtype}")
+        raise TypeError(f"scores must be {' or '.join(str(d) for d in dtypes)}, got {x.dtype}")
     if x.dim() == 0:
         raise ValueError("scores need at least one dimension, got a scalar")
-    if mask is not None:
-        if mask.dtype != torch.bool:
-            raise TypeError(f"mask must be boolean, True where an element takes part, got {mask.dtype}")
-        if mask.device != x.device:
-            raise ValueError(f"mask is on {mask.device}, scores on {x.device}: both must be on the CPU")
-        sizes = zip(reversed(mask.shape), reversed(x.shape), strict=False)
-        if mask.dim() > x.dim() or any(m not in (1, n) for m, n in sizes):
-            raise ValueError(
-                f"mask of shape {tuple(mask.shape)} does not broadcast to the scores' {tuple(x.shape)}"
-            )
+    check_mask(mask, x.shape, x.device)
 
 
 def _dense_rows(x: Tensor) -> Tensor:
@@ -154,15 +118,15 @@ def _exponent_like(x: Tensor, spec: SoftermaxSpec) -> Tensor:
 
 
 def _marks_like(x: Tensor) -> Tensor:
-    """Per row one byte, whether any score saturated, and then a bit a score."""
+    """Per row one byte, whether any score saturated, and then a bit per score."""
     return x.new_empty((*x.shape[:-1], 1 + (x.shape[-1] + 7) // 8), dtype=torch.uint8)
 
 
 def _rows_float(
     x: Tensor, mask: Tensor | None, text: str, words: Tensor | None, marks: Tensor | None, exponent: Tensor
 ) -> Tensor:
-    _check(x, FLOATS, mask)
-    _, core_spec = _spec(text)
+    _check_scores(x, tuple(FLOATS), mask)
+    core_spec = native_spec(rows_spec_of(text))
     y = torch.empty(x.shape, dtype=x.dtype)
     if x.numel() == 0:
         return y
@@ -170,7 +134,7 @@ def _rows_float(
     broken = native.rows_float(
         core_spec, *batch, 0, False, 0, FLOATS[x.dtype], rows.data_ptr(), y.data_ptr(),
         0 if words is None else words.data_ptr(), 0 if marks is None else marks.data_ptr(),
-        exponent.data_ptr() if exponent.numel() else 0, _path(), torch.get_num_threads(),
+        exponent.data_ptr() if exponent.numel() else 0, path_number(None), torch.get_num_threads(),
     )  # fmt: skip
     del keep
     if broken >= 0:
@@ -189,19 +153,28 @@ def _forward_fake(x: Tensor, mask: Tensor | None, spec: str) -> Tensor:
     return x.new_empty(x.shape)
 
 
-def _training(x: Tensor, mask: Tensor | None, spec: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _link_like(x: Tensor) -> Tensor:
+    """Zeros that take no memory, and through which the gradient of a gradient reaches the scores.
+
+    Backward needs the words alone, a byte each. Only its own derivative needs to know that the words
+    depend on the scores, and these, or the probabilities, would take four bytes each to remember.
+    """
+    return x.new_zeros(()).expand(x.shape)
+
+
+def _training(x: Tensor, mask: Tensor | None, spec: str) -> tuple[Tensor, ...]:
     words = torch.empty(x.shape, dtype=torch.uint8)
-    marks, exponent = _marks_like(x), _exponent_like(x, _spec(spec)[0])
-    return _rows_float(x, mask, spec, words, marks, exponent), words, marks, exponent
+    marks, exponent = _marks_like(x), _exponent_like(x, rows_spec_of(spec))
+    return _rows_float(x, mask, spec, words, marks, exponent), words, marks, exponent, _link_like(x)
 
 
-def _training_fake(x: Tensor, mask: Tensor | None, spec: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    words = x.new_empty(x.shape, dtype=torch.uint8)
-    return x.new_empty(x.shape), words, _marks_like(x), _exponent_like(x, _spec(spec)[0])
+def _training_fake(x: Tensor, mask: Tensor | None, spec: str) -> tuple[Tensor, ...]:
+    words, exponent = x.new_empty(x.shape, dtype=torch.uint8), _exponent_like(x, rows_spec_of(spec))
+    return x.new_empty(x.shape), words, _marks_like(x), exponent, _link_like(x)
 
 
 def _backward(grad: Tensor, words: Tensor, marks: Tensor, exponent: Tensor, spec: str) -> Tensor:
-    known, core_spec = _spec(spec)
+    known = rows_spec_of(spec)
     if grad.dtype not in FLOATS or grad.shape != words.shape:
         raise ValueError(
             f"grad must be a float tensor of shape {tuple(words.shape)}, got {grad.dtype} {tuple(grad.shape)}"
@@ -210,11 +183,10 @@ def _backward(grad: Tensor, words: Tensor, marks: Tensor, exponent: Tensor, spec
     dx = torch.empty(grad.shape, dtype=grad.dtype)
     if grad.numel():
         columns = grad.shape[-1]
-        factor = math.log(2.0) * (LOG2E if known.base == "fold" else 1.0)
         native.backward(
-            core_spec, FLOATS[grad.dtype], grad.numel() // columns, columns, grad.data_ptr(),
-            words.data_ptr(), marks.data_ptr(), exponent.data_ptr() if exponent.numel() else 0, factor,
-            dx.data_ptr(), _path(), torch.get_num_threads(),
+            native_spec(known), FLOATS[grad.dtype], grad.numel() // columns, columns, grad.data_ptr(),
+            words.data_ptr(), marks.data_ptr(), exponent.data_ptr() if exponent.numel() else 0, factor(known),
+            dx.data_ptr(), path_number(None), torch.get_num_threads(),
         )  # fmt: skip
     return dx
 
@@ -226,16 +198,13 @@ def _backward_fake(grad: Tensor, words: Tensor, marks: Tensor, exponent: Tensor,
 def _int8_rows(
     raw: Tensor, spec: str, mask: Tensor | None, lengths: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    _check(raw, (torch.int8,), mask)
-    _, core_spec = _spec(spec)
+    _check_scores(raw, (torch.int8,), mask)
+    check_lengths(lengths)
+    core_spec = native_spec(rows_spec_of(spec))
     if causal and raw.dim() < 2:
         raise ValueError(f"causal needs rows and columns, got shape {tuple(raw.shape)}")
     counts = None
     if lengths is not None:
-        if lengths.is_floating_point() or lengths.dtype == torch.bool:
-            raise TypeError(f"lengths must be integers, got {lengths.dtype}")
-        if lengths.numel() and int(lengths.min()) < 0:
-            raise ValueError(f"lengths must be 0 or more, got {int(lengths.min())}")
         counts = lengths.clamp(max=raw.shape[-1]).to(torch.int32).expand(raw.shape[:-1]).contiguous()
     words = torch.empty(raw.shape, dtype=torch.uint8)
     exponent = torch.zeros(raw.shape[:-1], dtype=torch.int32)
@@ -244,7 +213,7 @@ def _int8_rows(
         native.rows_int8(
             core_spec, *batch, 0 if counts is None else counts.data_ptr(), causal,
             raw.shape[-1] - raw.shape[-2] if causal else 0, rows.data_ptr(), words.data_ptr(),
-            exponent.data_ptr(), _path(), torch.get_num_threads(),
+            exponent.data_ptr(), path_number(None), torch.get_num_threads(),
         )  # fmt: skip
         del keep
     return words, exponent
@@ -263,10 +232,35 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.set_materialize_grads(False)
 
 
-def _gradient(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Tensor | None, None, None]:
+def _gradient(ctx: Any, grad: Tensor | None, *others: Tensor | None) -> tuple[Tensor | None, None, None]:
+    through_link = others[-1]
     if grad is None:
-        return None, None, None
-    return torch.ops.softermax.backward(grad, *ctx.saved_tensors, ctx.spec), None, None
+        return through_link, None, None
+    words, marks, exponent, link = ctx.saved_tensors
+    if torch.is_grad_enabled() or transformed(grad):
+        # The gradient is to be differentiated, or is one of a batch: the core knows neither.
+        spec = rows_spec_of(ctx.spec)
+        y, saturated = _restored(words, marks, exponent, spec)
+        dx = pulled(grad, flowing(y, saturated, link, spec), saturated, factor(spec)).to(grad.dtype)
+    else:
+        dx = torch.ops.softermax.backward(grad, words, marks, exponent, ctx.spec)
+    return dx if through_link is None else dx + through_link, None, None
+
+
+def _restored(words: Tensor, marks: Tensor, exponent: Tensor, spec: SoftermaxSpec) -> tuple[Tensor, Tensor]:
+    """Probabilities, and where scores saturated, from what `training` keeps."""
+    y = words.float() * spec.output.lsb
+    if exponent.numel():
+        y = y * torch.exp2(-exponent.float()).unsqueeze(-1)
+    bits = (marks[..., 1:].unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    return y, bits.flatten(-2)[..., : words.shape[-1]] == 1
+
+
+def _refuse(ctx: Any, grad: Tensor) -> None:
+    raise RuntimeError(
+        "softermax::backward has no derivative of its own; that of a gradient is right through "
+        "softermax.functional.softermax, and in code that is not compiled"
+    )
 
 
 _library = torch.library.Library("softermax", "DEF")
@@ -274,7 +268,7 @@ for _name, _schema, _run, _fake in (
     ("forward", "(Tensor x, Tensor? mask, str spec) -> Tensor", _forward, _forward_fake),
     (
         "training",
-        "(Tensor x, Tensor? mask, str spec) -> (Tensor, Tensor, Tensor, Tensor)",
+        "(Tensor x, Tensor? mask, str spec) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
         _training,
         _training_fake,
     ),
@@ -295,3 +289,4 @@ for _name, _schema, _run, _fake in (
     _library.impl(_name, _run, "CPU")
     torch.library.register_fake(f"softermax::{_name}", _fake, lib=_library)
 torch.library.register_autograd("softermax::training", _gradient, setup_context=_save, lib=_library)
+torch.library.register_autograd("softermax::backward", _refuse, lib=_library)
