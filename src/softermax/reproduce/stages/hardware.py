@@ -16,7 +16,7 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
     """Every case of `softermax verify` for the bodies that are hardware."""
     from softermax.rtl.verification import bodies as rtl_bodies
     from softermax.silicon.verification import bodies as netlist_bodies
-    from softermax.verify import cases, check
+    from softermax.verify import check
 
     wanted = settings["bodies"]
     bodies = [body for body in rtl_bodies() if wanted is None or body.name in wanted]
@@ -31,14 +31,13 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
     found = []
     for done, (body, name, spec) in enumerate(jobs):
         progress(done, len(jobs), f"{body.name}, {name}")
-        rows = max(1, int(settings["rows"] * body.share))
         verdict = check(body, {name: spec}, settings["rows"])
         found.append(
             {
                 "body": body.name,
                 "spec": name,
                 "cases": verdict.cases,
-                "words": sum(case.raw.size for case in cases(spec, rows)),
+                "words": verdict.words,
                 "differ": verdict.mismatches,
             }
         )
@@ -46,17 +45,13 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 
 def units(settings: Settings, progress: Progress) -> dict[str, Any]:
-    from softermax.silicon.table import build, orders_of
+    from softermax.silicon.table import build_table, orders_of
 
     root = settings.get("pdk_root")
     libraries = ["nangate45", "asap7"] if root else ["nangate45"]
     progress(0, 1, "attention scores of MiniLM")
     orders = orders_of(libraries, settings["widths"], None, root, settings["baselines"], settings["presets"])
-    table = build(
-        orders,
-        settings["baselines"],
-        progress=progress,
-    )
+    table = build_table(orders, settings["baselines"], progress=progress)
     return {
         "rows": table.to_json(),
         "stimulus": table.stimulus,
@@ -70,26 +65,19 @@ def units(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
     """Every netlist that a PE is made of, then its costs for all sequence lengths."""
-    from softermax.silicon.pe.measurement import measure
+    from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.sweep import SEQUENCES
-    from softermax.silicon.pe.table import table
+    from softermax.silicon.pe.table import pe_table
 
     root = settings.get("pdk_root")
     libraries = ["nangate45", "asap7"] if root else ["nangate45"]
     designs = [(library, width) for library in libraries for width in settings["widths"]]
     progress(0, 1, "operands of MiniLM")
     measured = [
-        measure(
-            library,
-            width,
-            root,
-            None,
-            settings["baselines"],
-            within(progress, number, len(designs)),
-        )
+        measure_pe(library, width, root, None, settings["baselines"], within(progress, number, len(designs)))
         for number, (library, width) in enumerate(designs)
     ]
-    rows = table(measured, SEQUENCES, baselines=settings["baselines"])
+    rows = pe_table(measured, SEQUENCES, baselines=settings["baselines"])
     kept = []
     for row in rows:
         values = row.to_json()

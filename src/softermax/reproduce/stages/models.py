@@ -124,21 +124,21 @@ def _nearest(vectors: Any) -> Any:
 
 
 def finetune(settings: Settings, progress: Progress) -> dict[str, Any]:
-    """The three arms on movie reviews; a finished arm is kept, an interrupted one goes on."""
+    """Movie reviews: one stage in fp32, then every arm from there. A finished arm is kept, an interrupted one goes on."""
     _begin()
-    from softermax.finetune import cells
+    from softermax.finetune import recipe
 
-    changes = {k: v for k, v in settings.items() if k not in ("seeds", "fresh")}
-    runs = cells.planned(["movies"], seeds=settings["seeds"], **changes)
+    changes = {k: v for k, v in settings.items() if k != "fresh"}
+    runs = recipe.planned(["movies"], **changes)
     return _table(runs, _folder("finetune", settings), None, progress)
 
 
 def accuracy(settings: Settings, progress: Progress) -> dict[str, Any]:
     """The paper's nine tasks, as `softermax accuracy` has them."""
     _begin(offline=False)
-    from softermax.finetune import cells
+    from softermax.finetune import recipe
 
-    runs = cells.planned(list(cells.SHARES), model=settings["model"])
+    runs = recipe.planned(list(recipe.TWO_STAGE), model=settings["model"], recipe="two-stage")
     return _table(runs, _folder("accuracy", settings), settings.get("data_dir"), progress)
 
 
@@ -175,6 +175,7 @@ def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) ->
         "entries": [dataclasses.asdict(entry) for entry in table.entries(done)],
         "differences": [dataclasses.asdict(d) for d in table.differences(done, data_dir)],
         "swaps": table.swaps(done),
+        "first_stages": [dataclasses.asdict(f) for f in table.first_stages(cells.gather_first(folder))],
         "training_seconds": sum(cell.seconds for cell in done),
     }
 
