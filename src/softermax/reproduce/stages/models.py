@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from softermax import cache
+from softermax.files import write_text
 from softermax.progress import Progress, within
 from softermax.reproduce.stage import Settings
 
@@ -48,17 +49,18 @@ def drop_in(settings: Settings, progress: Progress) -> dict[str, Any]:
     kinds = {"sentences": sentences, f"passages of {length} tokens": passages}
     rows: list[dict[str, Any]] = []
     for number, (kind, batches) in enumerate(kinds.items()):
-        rows += _compare(model, kind, batches, within(progress, number, len(kinds)))
+        rows += compare_variants(model, kind, batches, within(progress, number, len(kinds)))
     return {"model": settings["model"], "rows": rows, "source": "movie reviews from PyPI"}
 
 
-def _compare(
+def compare_variants(
     model: Any, kind: str, batches: list[dict[str, Any]], progress: Progress
 ) -> list[dict[str, Any]]:
     import torch
 
     from softermax.functional import softermax
-    from softermax.models.drop_in import Attended, disable, enable, observe
+    from softermax.models.attention import Attended, observe
+    from softermax.models.drop_in import enable, use_softmax
     from softermax.spec import get_rows_spec
 
     far: dict[str, list[Any]] = {name: [] for name in VARIANTS}
@@ -76,7 +78,7 @@ def _compare(
 
     steps = 1 + len(VARIANTS)
     progress(0, steps, f"{kind}, exact softmax")
-    disable(model)
+    use_softmax(model)
     with torch.no_grad(), observe(see):
         exact = _embed(model, batches)
     found = []
@@ -181,17 +183,19 @@ def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) ->
 
 
 def perplexity(settings: Settings, progress: Progress) -> dict[str, Any]:
+    """Every figure is kept as it comes: an interrupted stage goes on with the next."""
     _begin()
-    from softermax.models.perplexity import measure
+    from softermax.models.perplexity import measure_perplexity
 
-    rows = measure(
+    path = _folder("perplexity", settings) / "rows.json"
+    rows = measure_perplexity(
         settings["model"],
         None,
         "prose from PyPI",
         settings["tokens"],
         settings["contexts"],
-        out=_folder("perplexity", settings),
-        command="softermax reproduce --full --stage perplexity",
+        known=cache.look_up(path, lambda there: json.loads(there.read_text(encoding="utf-8"))) or [],
+        keep=lambda rows: write_text(path, json.dumps(rows, indent=1) + "\n"),
         report=progress,
     )
     return {"rows": rows}
