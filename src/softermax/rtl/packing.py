@@ -1,4 +1,7 @@
-"""Payloads of streams as rows of 32-bit words: how vectors travel to and from a simulated unit."""
+"""Payloads of streams and wires as bits, by their layout: how vectors travel to and from a simulated unit.
+
+A driver of RTL takes rows of 32-bit words (`pack`, `unpack`), a gate-level simulation single bits (`bits_of`, `fields_of`).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from softermax.fixedpoint import IntArray
 
 Words: TypeAlias = NDArray[np.uint32]
+Bits: TypeAlias = NDArray[np.uint8]
 
 CHUNK = 32
 
@@ -64,6 +68,19 @@ def unpack(layout: data.StructLayout, words: Words) -> dict[str, IntArray]:
             columns.append(value if signed or width == 64 else value & ((1 << width) - 1))
         out[name] = np.stack(columns, axis=1) if isinstance(field.shape, data.ArrayLayout) else columns[0]
     return out
+
+
+def bits_of(layout: data.StructLayout, fields: Mapping[str, Any]) -> Bits:
+    """What `pack` gives as bits (elements, size of the layout), the least significant one first."""
+    raw = pack(layout, fields).astype("<u4").view(np.uint8)
+    return np.unpackbits(raw, axis=1, bitorder="little")[:, : layout.size]
+
+
+def fields_of(layout: data.StructLayout, bits: Bits) -> dict[str, IntArray]:
+    """The fields of bits (elements, size of the layout)."""
+    padded = np.zeros((len(bits), CHUNK * words_of(layout)), dtype=np.uint8)
+    padded[:, : layout.size] = bits
+    return unpack(layout, np.packbits(padded, axis=1, bitorder="little").view("<u4").astype(np.uint32))
 
 
 def _leaves(field: data.Field) -> Iterator[tuple[int, int, bool]]:

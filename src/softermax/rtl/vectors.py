@@ -1,9 +1,14 @@
-"""Vectors for the streams of a unit, from the golden model: what goes in and what must come out."""
+"""What the units are fed and what they must answer: the fields of every stream, by name, from the golden model.
+
+The one place that knows it. `softermax verify`, the exported test benches and the gate level all take their streams from
+here; `softermax.rtl.baseline.vectors` and `softermax.rtl.pe.vectors` have those of the baselines' and the PE's own units. Rows
+are (rows, columns); a last slice that they do not fill is masked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,7 +24,9 @@ from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.words import check_buildable
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
-Fields = dict[str, IntArray]
+Fields: TypeAlias = dict[str, IntArray]
+"""A stream's transfers, an array for each field: (transfers) or (transfers, lanes)."""
+Streams: TypeAlias = dict[str, Fields]
 
 LONGEST = 16384
 """Elements of the longest rows in the vectors, where the unit takes so long ones."""
@@ -38,16 +45,27 @@ def vectors(component: Any, slices: int = 600, seed: int = 0) -> dict[str, Words
         most = min(most, component.depth * component.lanes)
     elif isinstance(component, DeferredTail):
         most = min(most, component.longest_row)
-    parts = []
-    for raw, mask in _rows(spec, slices, most, rng):
-        out = golden.softermax(raw, spec, mask, trace=True)
-        if isinstance(component, DeferredTail):
-            parts.append(_deferred_streams(component, spec, raw, mask, out, rng))
-        else:
-            parts.append(_streams(component, spec, raw, mask, out))
+    parts = [_streams(component, spec, raw, mask, rng) for raw, mask in _rows(spec, slices, most, rng)]
     return {
         port.name: np.concatenate([pack(port.layout, part[port.name]) for part in parts])
         for port in ports_of(component)
+    }
+
+
+def _streams(
+    component: Any, spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, rng: np.random.Generator
+) -> Streams:
+    if isinstance(component, DeferredTail):
+        # Values are anything, the smallest in all of the first row, and random ones in lanes that are masked.
+        shape = (len(raw), spec.slices(raw.shape[1]) * component.lanes, component.columns)
+        low, high = -(1 << (VALUE_BITS - 1)), (1 << (VALUE_BITS - 1)) - 1
+        values = rng.integers(low, high + 1, shape)
+        values[0] = low
+        return tail_streams(component.spec, raw, mask, values)
+    if isinstance(component, Normalization):
+        return normalization_streams(spec, raw, mask, component.rows)
+    return unnormed_streams(spec, raw, mask, component.rows) | {
+        "probabilities": probabilities(golden.softermax(raw, spec, mask), component.rows)
     }
 
 
@@ -85,97 +103,121 @@ def _rows(
         yield raw, np.ones(raw.shape, dtype=np.bool_)
 
 
-def slices_of(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: int) -> dict[str, IntArray]:
-    """Rows as the fields of a stream of slices, some rows at a time, a slice of each in turn."""
-    lanes = check_buildable(spec)
-    rows, columns = raw.shape
-    slices = spec.slices(columns)
+def cut(values: IntArray | BoolArray, lanes: int) -> IntArray:
+    """Rows as slices (rows * slices, lanes), the last one of a row filled up with zeros."""
+    rows, columns = values.shape
+    slices = -(-columns // lanes)
+    padded = np.zeros((rows, slices * lanes), dtype=np.int64)
+    padded[:, :columns] = values
+    return padded.reshape(rows * slices, lanes)
 
-    def cut(values: IntArray | BoolArray) -> IntArray:
-        padded = np.zeros((rows, slices * lanes), dtype=np.int64)
-        padded[:, :columns] = values
-        return padded.reshape(rows * slices, lanes)
 
+def places(rows: int, slices: int) -> Fields:
+    """Where each slice stands in its row: ``first`` and ``last``, row after row."""
+    at = np.tile(np.arange(slices), rows)
+    return {"first": (at == 0).astype(np.int64), "last": (at == slices - 1).astype(np.int64)}
+
+
+def in_turn(rows: int, slices: int, open_rows: int) -> IntArray:
+    """The order of slices when that many rows are open at a time, a slice of each in turn."""
     row, at = np.divmod(np.arange(rows * slices), slices)
-    order = np.lexsort((row, at, row // open_rows))
-    fields = {"x": cut(raw)[order], "mask": cut(mask)[order]}
-    fields |= {"first": (at == 0).astype(np.int64)[order], "last": (at == slices - 1).astype(np.int64)[order]}
-    if open_rows > 1:
-        fields["row"] = (row % open_rows)[order]
-    return fields
+    return np.lexsort((row, at, row // open_rows))
 
 
 def drained(rows: int, slices: int, open_rows: int) -> IntArray:
-    """Where the slices of `slices_of` stand in that stream, row after row."""
-    row, at = np.divmod(np.arange(rows * slices), slices)
-    return np.argsort(np.lexsort((row, at, row // open_rows)), kind="stable")
+    """Where the slices of rows stand in the order `in_turn`, row after row."""
+    return np.argsort(in_turn(rows, slices, open_rows), kind="stable")
 
 
-def _streams(
-    component: Any, spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, out: Output
-) -> dict[str, Fields]:
-    rows = component.rows
-    trace = out.trace
-    assert trace is not None
-    count, slices = trace.running_max.shape
-    row, at = np.divmod(np.arange(count * slices), slices)
-    order = np.lexsort((row, at, row // rows))
-    words = np.zeros((count, slices * (spec.slice_width or 1)), dtype=np.int64)
-    words[:, : raw.shape[1]] = out.words
-    unnormed = trace.unnormed.reshape(count * slices, -1)
-    running_max = trace.running_max.reshape(-1)
-    last = (at == slices - 1).astype(np.int64)
-    ids = np.arange(count) % rows
+def slice_fields(lanes: int, x: IntArray, mask: BoolArray, open_rows: int = 1) -> Fields:
+    """Rows as a stream of slices of scores, some rows at a time, a slice of each in turn."""
+    rows, slices = len(x), -(-x.shape[1] // lanes)
+    row = np.repeat(np.arange(rows), slices)
+    fields = {"x": cut(x, lanes), "mask": cut(mask, lanes), "row": row % open_rows} | places(rows, slices)
+    order = in_turn(rows, slices, open_rows)
+    return {name: values[order] for name, values in fields.items()}
+
+
+def slices_of(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: int) -> Fields:
+    """`slice_fields` in slices of a spec."""
+    return slice_fields(check_buildable(spec), raw, mask, open_rows)
+
+
+def unnormed_streams(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: int = 1) -> Streams:
+    """`UnnormedSoftmax`: slices of scores in; unnormed words and the PowSum of each row out."""
+    trace = _trace(golden.softermax(raw, spec, mask, trace=True))
+    words = {"u": trace.unnormed, "max": trace.running_max}
+    return {"slices": slices_of(spec, raw, mask, open_rows)} | answers(words, trace.powsum, open_rows)
+
+
+def answers(words: Fields, powsum: IntArray, open_rows: int) -> Streams:
+    """What an unnormed unit gives: words of each slice (rows, slices, ...), and of each row the last (rows, slices)."""
+    rows, slices = powsum.shape
+    order = in_turn(rows, slices, open_rows)
+    fields = {name: values.reshape(rows * slices, *values.shape[2:]) for name, values in words.items()}
+    fields |= {
+        "row": np.repeat(np.arange(rows) % open_rows, slices),
+        "last": places(rows, slices)["last"],
+    }
     return {
-        # Normalization's input has the name of the others'; its slices come row after row.
-        "slices": {"u": unnormed, "max": running_max, "last": last}
-        if isinstance(component, Normalization)
-        else slices_of(spec, raw, mask, rows),
-        "unnormed": {
-            "u": unnormed[order], "max": running_max[order], "last": last[order], "row": (row % rows)[order],
-        },
-        "sums": {"powsum": trace.powsum[:, -1], "row": ids},
-        "finished": {"max": trace.running_max[:, -1], "powsum": trace.powsum[:, -1], "row": ids},
-        "probabilities": {
-            "y": words.reshape(count * slices, -1),
-            "last": last,
-            "row": row % rows,
-            "exponent": np.repeat(out.exponent, slices),
-        },
-    }  # fmt: skip
-
-
-def _deferred_streams(
-    component: DeferredTail,
-    spec: SoftermaxSpec,
-    raw: IntArray,
-    mask: BoolArray,
-    out: Output,
-    rng: np.random.Generator,
-) -> dict[str, Fields]:
-    """Values are anything, the smallest in all of the first row, and random ones in lanes that are masked."""
-    assert out.trace is not None
-    shape = (len(raw), spec.slices(raw.shape[1]) * component.lanes, component.columns)
-    low, high = -(1 << (VALUE_BITS - 1)), (1 << (VALUE_BITS - 1)) - 1
-    values = rng.integers(low, high + 1, shape)
-    values[0] = low
-    return deferred_fields(out.trace, values) | {
-        "outputs": deferred_outputs(component.spec, raw, mask, values[:, : raw.shape[1]])
+        "unnormed": {name: values[order] for name, values in fields.items()},
+        "sums": {"powsum": powsum[:, -1], "row": np.arange(rows) % open_rows},
     }
 
 
-def deferred_fields(trace: Trace, values: IntArray) -> dict[str, Fields]:
+def normalization_streams(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, rows: int = 1) -> Streams:
+    """`Normalization`: finished rows and their unnormed slices in, row after row; probabilities out."""
+    out = golden.softermax(raw, spec, mask, trace=True)
+    trace = _trace(out)
+    return {
+        "finished": finished(trace, rows),
+        "slices": numerators(trace),
+        "probabilities": probabilities(out, rows),
+    }
+
+
+def finished(trace: Trace, rows: int = 1) -> Fields:
+    """Max and PowSum of each row."""
+    ids = np.arange(len(trace.powsum)) % rows
+    return {"max": trace.running_max[:, -1], "powsum": trace.powsum[:, -1], "row": ids}
+
+
+def numerators(trace: Trace) -> Fields:
+    """Unnormed words with the max that they refer to, row after row."""
+    count, slices = trace.running_max.shape
+    return {
+        "u": trace.unnormed.reshape(count * slices, -1),
+        "max": trace.running_max.reshape(-1),
+        "last": places(count, slices)["last"],
+    }
+
+
+def probabilities(out: Output, rows: int = 1) -> Fields:
+    """Output words, row after row, with their row's exponent."""
+    words = cut(out.words, check_buildable(out.spec))
+    count = len(out.words)
+    slices = len(words) // max(count, 1)
+    return {
+        "y": words,
+        "last": places(count, slices)["last"],
+        "row": np.repeat(np.arange(count) % rows, slices),
+        "exponent": np.repeat(out.exponent, slices),
+    }
+
+
+def tail_streams(spec: DeferredSpec, raw: IntArray, mask: BoolArray, values: IntArray) -> Streams:
+    """`DeferredTail`: unnormed slices and the values of every lane in (rows, lanes of all slices, columns), outputs out."""
+    trace = _trace(golden.softermax(raw, spec.scores, mask, trace=True))
+    return deferred_fields(trace, values) | {
+        "outputs": deferred_outputs(spec, raw, mask, values[:, : raw.shape[1]])
+    }
+
+
+def deferred_fields(trace: Trace, values: IntArray) -> Streams:
     """What goes into the attention tail: golden's unnormed slices, row after row, with the values of every
     lane (rows, lanes of all slices, columns)."""
     count, slices = trace.running_max.shape
-    return {
-        "slices": {
-            "u": trace.unnormed.reshape(count * slices, -1),
-            "max": trace.running_max.reshape(-1),
-            "last": np.tile(np.arange(slices) == slices - 1, count).astype(np.int64),
-            "v": values.reshape(count * slices, -1),
-        }
-    }
+    return {"slices": numerators(trace) | {"v": values.reshape(count * slices, -1)}}
 
 
 def deferred_outputs(spec: DeferredSpec, raw: IntArray, mask: BoolArray, values: IntArray) -> Fields:
@@ -185,3 +227,8 @@ def deferred_outputs(spec: DeferredSpec, raw: IntArray, mask: BoolArray, values:
     a = golden_attention.accumulate(out.trace, values.astype(np.float64))[:, 0]
     leading_one, reciprocal = out.leading_one[:, 0], out.reciprocal[:, 0]
     return {"o": a * reciprocal[:, None], "exponent": leading_one + spec.reciprocal.fraction}
+
+
+def _trace(out: Output) -> Trace:
+    assert out.trace is not None
+    return out.trace

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-
-from softermax.files import replacing
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
@@ -171,9 +169,9 @@ class Library:
     tables: Tables
     wire: WireLoad
     content: str
-    """Hash of the Liberty files and the description."""
-    liberty: Path = field(default_factory=Path)
-    """The Liberty file that synthesis reads: the usable cells of all files, without power tables."""
+    """Changes with the Liberty files, the description and the code that reads them."""
+    liberty: str = ""
+    """The Liberty text that synthesis reads: the usable cells of all files, without power tables."""
 
     @property
     def name(self) -> str:
@@ -199,10 +197,11 @@ class Library:
             }
         )
         t = self.tables
-        with replacing(path) as partial, partial.open("wb") as stream:
+        with path.open("wb") as stream:
             np.savez(
                 stream,
-                text=np.array(text),
+                text=_as_bytes(text),
+                liberty=_as_bytes(self.liberty),
                 x=t.x,
                 y=t.y,
                 values=t.values,
@@ -214,7 +213,7 @@ class Library:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Library:
         with np.load(path, allow_pickle=False) as data:
-            text = json.loads(str(data["text"]))
+            text, liberty = json.loads(data["text"].tobytes()), data["liberty"].tobytes().decode()
             tables = Tables(data["x"], data["y"], data["values"], data["nx"], data["ny"])
         cells = {}
         for values in text["cells"]:
@@ -227,4 +226,8 @@ class Library:
         wire = text["wire"]
         wire["fanout"], wire["capacitance"] = tuple(wire["fanout"]), tuple(wire["capacitance"])
         description = Description.from_dict(text["description"], str(path))
-        return cls(description, text["voltage"], cells, tables, WireLoad(**wire), text["content"])
+        return cls(description, text["voltage"], cells, tables, WireLoad(**wire), text["content"], liberty)
+
+
+def _as_bytes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), dtype=np.uint8)

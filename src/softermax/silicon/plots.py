@@ -9,11 +9,11 @@ from typing import Any
 
 from softermax.extras import need
 from softermax.files import replacing
-from softermax.silicon.flow import GLITCHES, Result
-from softermax.silicon.table import UNITS, Table
+from softermax.silicon.flow import Result
+from softermax.silicon.table import UnitTable
 
 
-def draw(table: Table, folder: str | os.PathLike[str]) -> list[Path]:
+def draw_units(table: UnitTable, folder: str | os.PathLike[str]) -> list[Path]:
     """A figure for each library and width; the files written."""
     need("matplotlib", "cli")
     from matplotlib.figure import Figure
@@ -21,16 +21,17 @@ def draw(table: Table, folder: str | os.PathLike[str]) -> list[Path]:
     written: list[Path] = []
     for library, width in dict.fromkeys((r.library, r.width) for r in table.results):
         chosen = [r for r in table.results if (r.library, r.width) == (library, width)]
-        figure: Any = Figure(figsize=(11, 8), layout="constrained")
-        axes: Any = figure.subplots(2, 2)
-        for row, unit in enumerate(UNITS):
+        units = list(dict.fromkeys(r.unit for r in chosen))
+        figure: Any = Figure(figsize=(11, 4 * len(units)), layout="constrained")
+        axes: Any = figure.subplots(len(units), 2, squeeze=False)
+        for row, unit in enumerate(units):
             of_unit = [r for r in chosen if r.unit == unit]
             _stack(axes[row][0], of_unit, lambda r: r.area_by_unit, "area, µm²")
             _stack(
                 axes[row][1],
                 of_unit,
-                lambda r: r.energy_by_unit(table.stimulus, GLITCHES),
-                "energy, pJ an element",
+                lambda r: r.energy_by_unit(table.stimulus),
+                "energy, pJ per element",
             )
             for axis in axes[row]:
                 axis.set_title(f"{unit} unit")
@@ -45,7 +46,7 @@ def draw(table: Table, folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def _stack(axis: Any, results: list[Result], parts: Callable[[Result], dict[str, float]], label: str) -> None:
-    """One bar a design; sub-units that are less than a hundredth everywhere are one part, "rest"."""
+    """One bar per design; sub-units that are less than a hundredth everywhere are one part, "rest"."""
     from matplotlib import colormaps
 
     palette: Any = colormaps["tab20"]

@@ -52,7 +52,7 @@ class Energy:
         return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
-def measure(activity: Activity, timing: Timing) -> Energy:
+def energy_of(activity: Activity, timing: Timing) -> Energy:
     """The energy of what was simulated, at the timing's clock period."""
     netlist = activity.netlist
     internal, leakage = np.zeros(netlist.cells), np.zeros(netlist.cells)

@@ -7,18 +7,18 @@ was cut short goes on where it ended, and the case without a change costs nothin
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
-from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure
+from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure_unit
 from softermax.silicon.library import WireLoad
 from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import Scores
-from softermax.silicon.table import UNITS, Order
-from softermax.silicon.timing import require_possible
-from softermax.silicon.units import BASELINES, presets_of
+from softermax.silicon.table import Order, orders_of
+from softermax.silicon.units import BASELINES, BaselineUnit, SpecUnit, paper_at
 
 NONE = "none"
 
@@ -73,7 +73,7 @@ class Task:
         wire = library.wire
         if self.case.wires != 1.0:
             wire = wire.scaled(self.case.wires) if self.case.wires else WireLoad("no wires")
-        return measure(self.order.make(), library, clock, scores, wire)
+        return measure_unit(self.order.unit, library, clock, scores, wire)
 
 
 def tasks_of(
@@ -86,17 +86,15 @@ def tasks_of(
     """Ours and the baseline of every variation. Of the baselines the first goes through all cases; the others
     differ from it in kind, not in how they answer to clock and wires."""
     pairs: list[tuple[Task, Task]] = []
-    for library in libraries:
-        loaded = pdk.load(library, pdk_root)
-        require_possible(loaded, clock_ns or loaded.description.clock_ns)
-        for width in widths:
-            common = (width, library, pdk_root, clock_ns)
-            for unit in UNITS:
-                ours = Order(unit, "softermax", presets_of(unit, width)[0], *common)
+    for library, width in itertools.product(libraries, widths):
+        for order in orders_of([library], [width], clock_ns, pdk_root, baselines, [paper_at(width)]):
+            if isinstance(order.unit, SpecUnit):
                 for baseline in baselines:
-                    theirs = Order(unit, baseline, "", *common)
+                    unit = order.unit.against(baseline)
+                    assert unit is not None
+                    theirs = Order(unit, order.library, order.pdk_root, order.clock_ns)
                     for case in CASES if baseline == baselines[0] else CASES[:1]:
-                        pairs.append((Task(ours, case), Task(theirs, case)))
+                        pairs.append((Task(order, case), Task(theirs, case)))
     return pairs
 
 
@@ -115,22 +113,23 @@ def vary(
         tasks,
         workers,
         progress,
-        lambda t: f"{t.order.unit} {t.order.preset or t.order.design}, {t.case.change}",
+        lambda task: f"{task.order.label}, {task.case.change}",
     )
     return [
-        _variation(ours, found[ours], theirs.order.design, found[theirs], kind.name)
+        _variation(ours, found[ours], theirs, found[theirs], kind.name)
         for ours, theirs in pairs
         for kind in scores
     ]
 
 
-def _variation(task: Task, ours: Result, baseline: str, theirs: Result, scores: str) -> Variation:
+def _variation(task: Task, ours: Result, other: Task, theirs: Result, scores: str) -> Variation:
+    assert isinstance(other.order.unit, BaselineUnit)
     ratios = [ours.pj(scores, mode) / theirs.pj(scores, mode) for mode in (GLITCHES, ZERO_DELAY)]
     return Variation(
         task.order.library,
-        task.order.width,
-        task.order.unit,
-        baseline,
+        ours.width,
+        ours.unit,
+        other.order.unit.baseline,
         task.case.change,
         scores,
         ours.clock_ns,

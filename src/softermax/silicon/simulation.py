@@ -7,7 +7,6 @@ first use and cached.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import platform
 import shutil
@@ -21,17 +20,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.cache import cache_dir
-from softermax.files import replacing
+from softermax.cache import cache_dir, kept, key, seal, sealed
+from softermax.rtl.packing import Bits
 from softermax.silicon.netlist import CONSTANT_ONE, Netlist
 from softermax.silicon.timing import FALL, RISE, Timing
 
 COPIES = 64
+SOURCES = ("silicon/engine.cpp",)
+"""The code of the engine."""
 PINS, OUTPUTS = 6, 2
 TICKS_PER_NS = 2000
 """Delays are rounded to half a picosecond."""
 
-Bits = NDArray[np.uint8]
 Words = NDArray[np.uint64]
 
 
@@ -42,25 +42,27 @@ def engine() -> Any:
     flags = ["-O3", "-std=c++17", "-shared", "-fPIC"]
     if platform.machine() in ("x86_64", "AMD64"):
         flags.append("-mpopcnt")
-    compilers = [os.environ.get("CXX"), "g++", "clang++", "c++"]
-    compiler = next((found for name in compilers if name and (found := shutil.which(name))), None)
-    key = hashlib.sha256(source.read_bytes() + " ".join(flags).encode() + platform.machine().encode())
-    library = cache_dir("silicon", "engine") / f"engine-{key.hexdigest()[:16]}.so"
-    if not library.is_file():
+    content = key(flags, platform.machine(), sources=SOURCES)
+
+    def make(partial: Path) -> None:
+        compilers = [os.environ.get("CXX"), "g++", "clang++", "c++"]
+        compiler = next((found for name in compilers if name and (found := shutil.which(name))), None)
         if compiler is None:
             raise FileNotFoundError(
                 "gate-level simulation needs a C++ compiler: install g++ or clang++, or name one with CXX"
             )
-        with replacing(library) as partial:
-            done = subprocess.run(
-                [compiler, *flags, "-x", "c++", str(source), "-o", str(partial)],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0:
-                raise OSError(f"{compiler} cannot compile the simulator: {done.stderr.strip()[:400]}")
-    return ctypes.CDLL(str(library))
+        done = subprocess.run(
+            [compiler, *flags, "-x", "c++", str(source), "-o", str(partial)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise OSError(f"{compiler} cannot compile the simulator: {done.stderr.strip()[:400]}")
+        seal(partial)
+
+    library = cache_dir("silicon", "engine") / f"engine-{content}.so"
+    return kept(library, make, lambda path: ctypes.CDLL(str(sealed(path))))
 
 
 class _Design(ctypes.Structure):
@@ -92,7 +94,7 @@ class _Design(ctypes.Structure):
     )
 
 
-class _Job(ctypes.Structure):
+class _Run(ctypes.Structure):
     _fields_ = (
         ("cycles", ctypes.c_int64),
         ("counted_from", ctypes.c_int64),
@@ -348,7 +350,7 @@ class Simulator:
                     values[net] = np.uint64(0xFFFFFFFFFFFFFFFF if cell.functions[pin] & 1 else 0)
         toggles = np.zeros((netlist.nets, 2), dtype=np.uint64)
         counters = np.zeros(self._counter_size, dtype=np.uint32)
-        job = _Job(
+        run = _Run(
             cycles=cycles,
             counted_from=counted_from,
             period=period,
@@ -365,7 +367,7 @@ class Simulator:
             counters=counters.ctypes.data,
             last_event=0,
         )
-        engine().simulate(ctypes.byref(self._design), ctypes.byref(job))
+        engine().simulate(ctypes.byref(self._design), ctypes.byref(run))
         outputs: dict[str, Bits] = {}
         position = 0
         for name, bits in netlist.outputs.items():
@@ -383,7 +385,7 @@ class Simulator:
             counters,
             outputs,
             values,
-            job.last_event / TICKS_PER_NS,
+            run.last_event / TICKS_PER_NS,
         )
 
 
@@ -410,19 +412,3 @@ def _unpack(words: Words, copies: int) -> Bits:
     raw = np.ascontiguousarray(words.astype("<u8"))[:, :, None].view(np.uint8)
     bits = np.unpackbits(raw, axis=2, bitorder="little")[:, :, :copies]
     return np.ascontiguousarray(np.swapaxes(bits, 1, 2))
-
-
-def to_bits(values: NDArray[np.int64], width: int) -> Bits:
-    """Words (..., lanes) to bits (..., lanes * width), first lane first, least significant bit first."""
-    array = np.asarray(values, dtype=np.int64)
-    bits = (array[..., None] >> np.arange(width)) & 1
-    return bits.reshape(*array.shape[:-1], -1).astype(np.uint8)
-
-
-def from_bits(bits: Bits, width: int, signed: bool = False) -> NDArray[np.int64]:
-    """The inverse of `to_bits`: (..., lanes)."""
-    lanes = bits.reshape(*bits.shape[:-1], -1, width).astype(np.int64)
-    values = (lanes << np.arange(width)).sum(axis=-1)
-    if signed:
-        values = values - ((values >> (width - 1)) << width)
-    return np.asarray(values, dtype=np.int64)

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softermax import golden
-from softermax.cache import cache_dir
-from softermax.files import replacing
+from softermax.cache import cache_dir, kept, key
 from softermax.fixedpoint import IntArray
 from softermax.spec import SoftermaxSpec
 
@@ -27,7 +26,8 @@ COLUMNS = 384
 """SQuAD's sequence length, the paper's workload."""
 GAUSSIAN_DEVIATION = 2.0
 _RECORD_TIMEOUT = 600
-_VERSION = 1
+RECORDER = ("models/record.py", "models/drop_in.py", "models/pretrained.py")
+"""The sources that decide what is recorded."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,18 @@ def recorded() -> tuple[Scores | None, str]:
     Recording needs PyTorch and transformers, which this package never imports: it runs in a process
     of its own.
     """
-    saved = cache_dir("silicon", "stimuli") / f"attention-{_VERSION}.npz"
-    if not saved.is_file():
-        try:
-            _record(saved)
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            return None, f"attention scores cannot be recorded: {error}"
-    with np.load(saved, allow_pickle=False) as data:
-        return Scores("attention", np.asarray(data["scores"], dtype=np.float32)), ""
+    saved = cache_dir("silicon", "stimuli") / f"attention-{key(COLUMNS, sources=RECORDER)}.npz"
+    try:
+        return Scores("attention", kept(saved, _record, _read)), ""
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return None, f"attention scores cannot be recorded: {error}"
+
+
+def both_kinds(rows: int) -> tuple[list[Scores], str]:
+    """Recorded scores first where they can be had, then Gaussian ones; and why there are no recorded ones."""
+    real, note = recorded()
+    made = gaussian(rows)
+    return ([real, made] if real is not None else [made]), note
 
 
 def run_recorder(*options: str) -> dict[str, NDArray[Any]]:
@@ -94,9 +98,14 @@ def run_recorder(*options: str) -> dict[str, NDArray[Any]]:
             return dict(data)
 
 
-def _record(saved: Path) -> None:
+def _record(partial: Path) -> None:
     scores = run_recorder()["scores_float"].astype(np.float32)
     if scores.ndim != 2 or scores.shape[1] != COLUMNS:
         raise ValueError(f"the recorder wrote scores of shape {scores.shape}, expected (rows, {COLUMNS})")
-    with replacing(saved) as partial, partial.open("wb") as stream:
+    with partial.open("wb") as stream:
         np.savez(stream, scores=scores, allow_pickle=False)
+
+
+def _read(path: Path) -> NDArray[np.float32]:
+    with np.load(path, allow_pickle=False) as data:
+        return np.asarray(data["scores"], dtype=np.float32)

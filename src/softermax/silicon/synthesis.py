@@ -8,15 +8,14 @@ sub-unit after the other, so that every cell of the netlist belongs to exactly o
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import re
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from softermax.cache import cache_dir
-from softermax.files import replacing
+from softermax.cache import cache_dir, kept, key
+from softermax.results import versions
 from softermax.rtl import yosys
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist, read
@@ -24,8 +23,9 @@ from softermax.silicon.netlist import Netlist, read
 TOP = "top"
 """The sub-unit of cells that belong to the design itself."""
 CLOCK_GATES = "clock gates"
-RECIPE = 1
-"""Raised when the recipe below changes, so that cached netlists are made anew."""
+SOURCES = ("silicon.synthesis",)
+"""The code that maps."""
+_CELLS = "cells.lib"
 
 
 def modules_of(rtlil: str) -> tuple[str, dict[str, str]]:
@@ -53,19 +53,24 @@ def synthesise(rtlil: str, library: Library, clock_ns: float, effort_ns: float |
         raise ValueError(f"clock period {clock_ns} ns: must be more than 0")
     top, units = modules_of(rtlil)
     delay_ps = round((effort_ns or clock_ns) * 1000)
-    key = hashlib.sha256(f"{RECIPE} {library.content} {delay_ps} {rtlil}".encode()).hexdigest()[:24]
-    saved = cache_dir("silicon", "netlists") / f"{top}-{key}.json.gz"
-    if not saved.is_file():
+    content = key(rtlil, library.content, delay_ps, versions(("pyosys",)), sources=SOURCES)
+
+    def make(partial: Path) -> None:
         mapped = _map(rtlil, top, units, library, delay_ps)
-        with replacing(saved) as partial:
-            partial.write_bytes(gzip.compress(json.dumps(mapped).encode(), 1))
-    return read(json.loads(gzip.decompress(saved.read_bytes())), top, library)
+        partial.write_bytes(gzip.compress(json.dumps(mapped).encode(), 1))
+
+    return kept(
+        cache_dir("silicon", "netlists") / f"{top}-{content}.json.gz",
+        make,
+        lambda path: read(json.loads(gzip.decompress(path.read_bytes())), top, library),
+    )
 
 
 def _map(rtlil: str, top: str, units: dict[str, str], library: Library, delay_ps: int) -> Any:
     with tempfile.TemporaryDirectory(prefix="softermax-") as name:
         folder, d = Path(name), library.description
         (folder / "design.il").write_text(rtlil, encoding="utf-8")
+        (folder / _CELLS).write_text(library.liberty, encoding="utf-8")
         (folder / "constraints").write_text(
             f"set_driving_cell {d.driver}\nset_load {d.output_load_ff}\n", encoding="utf-8"
         )
@@ -79,7 +84,7 @@ def _map(rtlil: str, top: str, units: dict[str, str], library: Library, delay_ps
 
 def _script(top: str, units: dict[str, str], library: Library, delay_ps: int) -> list[str]:
     d = library.description
-    abc = f"abc -liberty {library.liberty} -constr constraints -D {delay_ps}"
+    abc = f"abc -liberty {_CELLS} -constr constraints -D {delay_ps}"
     lines = [
         "read_rtlil design.il",
         f"hierarchy -check -top {top}",
@@ -97,7 +102,7 @@ def _script(top: str, units: dict[str, str], library: Library, delay_ps: int) ->
         tied = " ".join(f"-tie_lo {pin}" for pin in pins[3:])
         lines.append(f"clockgate -pos {d.clock_gate} {':'.join(pins[:3])} {tied} -min_net_size 4")
         lines.append(f'setattr -set unit "{CLOCK_GATES}" t:{d.clock_gate}')
-    lines += [f"dfflibmap -liberty {library.liberty}", "opt -purge"]
+    lines += [f"dfflibmap -liberty {_CELLS}", "opt -purge"]
     # Flip-flops whose reset or enable became logic left cells without a sub-unit; they are the design's own.
     lines.append(f'setattr -set unit "{TOP}" c:* a:unit=* %d')
     for unit in dict.fromkeys(units.values()):

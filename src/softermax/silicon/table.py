@@ -8,22 +8,30 @@ from dataclasses import asdict, dataclass
 
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
-from softermax.silicon.flow import COPIES, GLITCHES, ROWS, ZERO_DELAY, Result, measure
+from softermax.silicon.flow import COPIES, GLITCHES, ROWS, ZERO_DELAY, Result, measure_unit
 from softermax.silicon.parallel import each
-from softermax.silicon.stimuli import COLUMNS, Scores, gaussian, recorded
+from softermax.silicon.stimuli import COLUMNS, Scores, both_kinds
 from softermax.silicon.timing import require_possible
-from softermax.silicon.units import BASELINES, Unit, baseline_unit, presets_of, softermax_unit
+from softermax.silicon.units import (
+    BASELINES,
+    NORMALIZATION,
+    TAIL,
+    UNNORMED,
+    WEIGHTS,
+    SpecUnit,
+    Unit,
+    label_of,
+    presets_of,
+    units_of,
+)
 
-UNITS = ("unnormed", "normalization")
-PAPER = {
-    "unnormed": {"area_ratio": 0.25, "energy_ratio": 0.10},
-    "normalization": {"area_ratio": 0.65, "energy_ratio": 0.39},
-}
-"""The paper's Table IV, against DesignWare components at 7 nm, 16 bits."""
+_ORDER = (UNNORMED, NORMALIZATION, WEIGHTS, TAIL)
 
 
 @dataclass(frozen=True)
-class Row:
+class UnitRow:
+    """A unit of ours beside a baseline's; without ratios where the baseline has no unit that does the same."""
+
     unit: str
     width: int
     library: str
@@ -31,21 +39,21 @@ class Row:
     baseline: str
     clock_ns: float
     slack_ns: float
-    baseline_slack_ns: float
+    baseline_slack_ns: float | None
     area_um2: float
-    area_ratio: float
+    area_ratio: float | None
     energy_pj_per_element: float
-    energy_ratio: float
-    energy_ratio_zero_delay: float
+    energy_ratio: float | None
+    energy_ratio_zero_delay: float | None
 
     @property
     def meets(self) -> bool:
-        return self.slack_ns >= 0 and self.baseline_slack_ns >= 0
+        return self.slack_ns >= 0 and (self.baseline_slack_ns is None or self.baseline_slack_ns >= 0)
 
 
 @dataclass(frozen=True)
-class Table:
-    rows: list[Row]
+class UnitTable:
+    rows: list[UnitRow]
     results: list[Result]
     stimulus: str
     """The scores that the rows' energies are of."""
@@ -57,7 +65,7 @@ class Table:
         return [asdict(row) for row in self.rows]
 
     def by_sub_unit(self) -> list[dict[str, object]]:
-        """A row a design: its cells, where its slowest path runs, and what each sub-unit costs."""
+        """A row per design: its cells, where its slowest path runs, and what each sub-unit costs."""
         rows: list[dict[str, object]] = []
         for result in self.results:
             path = [step.split()[2] for step in result.critical_path]
@@ -70,7 +78,7 @@ class Table:
                     "cells": sum(result.cells.values()),
                     "slowest path": f"{len(path)} cells: {', '.join(dict.fromkeys(path))}",
                     "area, µm²": _parts(result.area_by_unit),
-                    "energy, pJ an element": _parts(result.energy_by_unit(self.stimulus, GLITCHES)),
+                    "energy, pJ per element": _parts(result.energy_by_unit(self.stimulus)),
                 }
             )
         return rows
@@ -88,71 +96,86 @@ def _parts(values: dict[str, float]) -> str:
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker process measures: names, because designs do not travel between processes."""
+    """A unit to be measured in a library: what a worker process gets."""
 
-    unit: str
-    design: str
-    preset: str
-    width: int
+    unit: Unit
     library: str
     pdk_root: str | None
     clock_ns: float | None
 
-    def make(self) -> Unit:
-        if self.design == "softermax":
-            return softermax_unit(self.unit, self.preset, self.width)
-        return baseline_unit(self.unit, self.design, self.width)
-
-
-def stimuli() -> tuple[list[Scores], str]:
-    """Recorded scores first where they can be had, then Gaussian ones."""
-    real, note = recorded()
-    made = gaussian(COPIES * ROWS)
-    return ([real, made] if real is not None else [made]), note
+    @property
+    def label(self) -> str:
+        return f"{self.unit.label}, {self.library}"
 
 
 def _measure(order: Order, scores: Sequence[Scores]) -> Result:
     library = pdk.load(order.library, order.pdk_root)
     clock = order.clock_ns or library.description.clock_ns
-    return measure(order.make(), library, clock, scores)
+    return measure_unit(order.unit, library, clock, scores)
 
 
 def orders_of(
     libraries: Sequence[str] = ("nangate45",),
-    widths: Sequence[int] = (16,),
+    widths: Sequence[int] | None = None,
     clock_ns: float | None = None,
     pdk_root: str | None = None,
     baselines: Sequence[str] = BASELINES,
     presets: Sequence[str] | None = None,
+    specs: Sequence[str] | None = None,
 ) -> list[Order]:
-    """The designs to measure. Libraries are parsed and the clock is checked here, before any work."""
-    known = {preset for width in widths for unit in UNITS for preset in presets_of(unit, width)}
-    unknown = sorted(set(presets or ()) - known)
-    if unknown:
-        raise ValueError(f"preset {unknown[0]!r}: allowed at these widths is {', '.join(sorted(known))}")
+    """The designs to measure: the table's own ``presets``, all of them unless given, or ``specs`` by name or file.
+
+    Without widths presets are 16 wide and a spec is as wide as its slices. Specs are checked, libraries are parsed and
+    the clock is tried here, before any work.
+    """
+    ours = _units(widths, presets, specs)
     orders: list[Order] = []
     for library in libraries:
         loaded = pdk.load(library, pdk_root)
         require_possible(loaded, clock_ns or loaded.description.clock_ns)
-        for width in widths:
-            common = (width, library, pdk_root, clock_ns)
-            for unit in UNITS:
-                orders += [Order(unit, baseline, "", *common) for baseline in baselines]
-                for preset in presets_of(unit, width):
-                    if presets is None or preset in presets:
-                        orders.append(Order(unit, "softermax", preset, *common))
-    return orders
+        for width in dict.fromkeys(unit.width for unit in ours):
+            for name in _ORDER:
+                chosen = [unit for unit in ours if (unit.width, unit.name) == (width, name)]
+                theirs = [unit for some in chosen[:1] for unit in map(some.against, baselines) if unit]
+                orders += [Order(unit, library, pdk_root, clock_ns) for unit in (*theirs, *chosen)]
+    return list(dict.fromkeys(orders))
 
 
-def build(
+def _units(
+    widths: Sequence[int] | None, presets: Sequence[str] | None, specs: Sequence[str] | None
+) -> list[SpecUnit]:
+    units: list[SpecUnit] = []
+    if presets is not None or not specs:
+        own = {width: presets_of(width) for width in (widths or (16,))}
+        known = sorted({preset for names in own.values() for preset in names})
+        unknown = sorted(set(presets or ()) - set(known))
+        if unknown:
+            raise ValueError(f"preset {unknown[0]!r}: at these widths it must be one of {', '.join(known)}")
+        for width, names in own.items():
+            for preset in names:
+                if presets is None or preset in presets:
+                    units += units_of(preset, width)
+    labels: dict[str, str] = {}
+    for name in specs or ():
+        if labels.setdefault(label_of(name), name) != name:
+            raise ValueError(
+                f"specs {labels[label_of(name)]} and {name} have the same name: rename one of them"
+            )
+        for wide in widths or (None,):
+            units += units_of(name, wide)
+    return list(dict.fromkeys(units))
+
+
+def build_table(
     orders: Sequence[Order],
     baselines: Sequence[str] = BASELINES,
     workers: int | None = None,
     progress: Progress = silent,
-) -> Table:
+) -> UnitTable:
     """Measure every design, in parallel processes, and put ours beside each baseline."""
-    scores, note = stimuli()
-    found = _run(orders, scores, workers, progress)
+    scores, note = both_kinds(COPIES * ROWS)
+    work = functools.partial(_measure, scores=scores)
+    found = each(work, orders, workers, progress, lambda order: order.label)
     for order, result in found.items():
         same = [r for o, r in found.items() if o.library == order.library]
         if not any(r.meets for r in same):
@@ -162,38 +185,23 @@ def build(
             )
     rows = []
     for order, ours in found.items():
-        if order.design != "softermax":
-            continue
-        for baseline in baselines:
-            theirs = found[_baseline_of(order, baseline)]
-            rows.append(_row(ours, theirs, baseline, scores[0].name))
-    return Table(rows, list(found.values()), scores[0].name, COLUMNS, note)
+        if isinstance(order.unit, SpecUnit):
+            for baseline in baselines:
+                unit = order.unit.against(baseline)
+                if unit is not None:
+                    theirs = found[Order(unit, order.library, order.pdk_root, order.clock_ns)]
+                    rows.append(_row(ours, baseline, theirs, scores[0].name))
+            if order.unit.name == TAIL:
+                rows.append(_row(ours, "", None, scores[0].name))
+    return UnitTable(rows, list(found.values()), scores[0].name, COLUMNS, note)
 
 
-def _baseline_of(order: Order, baseline: str) -> Order:
-    return Order(order.unit, baseline, "", order.width, order.library, order.pdk_root, order.clock_ns)
+def _row(ours: Result, baseline: str, theirs: Result | None, stimulus: str) -> UnitRow:
+    def over(mine: float, other: float | None) -> float | None:
+        return None if other is None else round(mine / other, 4)
 
-
-def _run(
-    orders: Sequence[Order],
-    scores: Sequence[Scores],
-    workers: int | None,
-    progress: Progress,
-) -> dict[Order, Result]:
-    work = functools.partial(_measure, scores=scores)
-    return each(
-        work,
-        orders,
-        workers,
-        progress,
-        lambda o: f"{o.unit} {o.preset or o.design}, {o.width} wide, {o.library}",
-    )
-
-
-def _row(ours: Result, theirs: Result, baseline: str, stimulus: str) -> Row:
-    mine, other = ours.pj(stimulus, GLITCHES), theirs.pj(stimulus, GLITCHES)
-    settled = ours.pj(stimulus, ZERO_DELAY) / theirs.pj(stimulus, ZERO_DELAY)
-    return Row(
+    mine, settled = (ours.pj(stimulus, mode) for mode in (GLITCHES, ZERO_DELAY))
+    return UnitRow(
         ours.unit,
         ours.width,
         ours.library,
@@ -201,10 +209,10 @@ def _row(ours: Result, theirs: Result, baseline: str, stimulus: str) -> Row:
         baseline,
         ours.clock_ns,
         round(ours.slack_ns, 4),
-        round(theirs.slack_ns, 4),
+        round(theirs.slack_ns, 4) if theirs else None,
         round(ours.area_um2, 2),
-        round(ours.area_um2 / theirs.area_um2, 4),
+        over(ours.area_um2, theirs.area_um2 if theirs else None),
         round(mine, 5),
-        round(mine / other, 4),
-        round(settled, 4),
+        over(mine, theirs.pj(stimulus, GLITCHES) if theirs else None),
+        over(settled, theirs.pj(stimulus, ZERO_DELAY) if theirs else None),
     )

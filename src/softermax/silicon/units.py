@@ -1,338 +1,416 @@
-"""The units of the table: how each is made, fed with rows of scores, and what it must answer.
+"""The units of the table: what each is made of, how it is fed with rows of scores, and what it must answer.
 
-A job streams whole rows through a unit, one after the other, and includes filling and draining the
-pipeline; the two-pass baseline gets every row twice.
+A unit is plain data, so that it travels between processes. A job streams whole rows through it, one after the other, and includes
+filling and draining the pipeline; the two-pass baseline gets every row twice. What the streams carry is known to
+`softermax.rtl.vectors` and its like; here is when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from softermax import golden
 from softermax.fixedpoint import IntArray
-from softermax.silicon.simulation import Bits, to_bits
+from softermax.golden import BoolArray
+from softermax.rtl.baseline import vectors as baseline_vectors
+from softermax.rtl.baseline.normalization import Normalization as Division
+from softermax.rtl.baseline.online import OnlineUnnormed
+from softermax.rtl.baseline.online_normalization import OnlineNormalization
+from softermax.rtl.baseline.unnormed import Unnormed as TwoPassUnnormed
+from softermax.rtl.convert import to_rtlil
+from softermax.rtl.deferred import VALUE_BITS, DeferredTail
+from softermax.rtl.normalization import Normalization
+from softermax.rtl.pe.vectors import weight_streams
+from softermax.rtl.pe.weight_softmax import WeightSoftmax
+from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.vectors import Streams, normalization_streams, tail_streams, unnormed_streams
+from softermax.rtl.words import check_buildable
+from softermax.silicon.jobs import RESET_CYCLES, GateJob
 from softermax.silicon.stimuli import Scores
-from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec
 
-RESET_CYCLES = 2
-_DRAIN_CYCLES = 2
-
-
-@dataclass
-class Job:
-    """Words for the inputs of a unit cycle by cycle, and the transfers its outputs must make."""
-
-    cycles: int
-    copies: int
-    elements: int
-    """Scores worked on, over all copies."""
-    inputs: dict[str, Bits] = field(default_factory=dict)
-    expected: dict[str, Bits] = field(default_factory=dict)
-    """Stream to payloads (transfers, copies, bits), in order."""
-    must_be_ready: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
-    """Stream to the cycles in which the unit must take what is offered."""
-
-    def __post_init__(self) -> None:
-        reset = np.zeros((self.cycles, self.copies, 1), dtype=np.uint8)
-        reset[:RESET_CYCLES] = 1
-        self.inputs["rst"] = reset
-
-    def send(self, stream: str, start: int, payload: Bits, held: bool = False) -> None:
-        """Offer payloads (transfers, copies, bits) in the cycles from ``start`` on, one each. A held one
-        need not be taken every cycle. Between transfers the payload keeps its value."""
-        if f"{stream}__valid" not in self.inputs:
-            self.inputs[f"{stream}__valid"] = np.zeros((self.cycles, self.copies, 1), dtype=np.uint8)
-            self.inputs[f"{stream}__payload"] = np.zeros(
-                (self.cycles, self.copies, payload.shape[2]), dtype=np.uint8
-            )
-            self.must_be_ready[stream] = np.zeros(self.cycles, dtype=np.bool_)
-        end = start + len(payload)
-        self.inputs[f"{stream}__valid"][start:end] = 1
-        self.inputs[f"{stream}__payload"][start:end] = payload
-        self.inputs[f"{stream}__payload"][end:] = payload[-1]
-        if not held:
-            self.must_be_ready[stream][start:end] = True
-
-    def receive(self, stream: str, payload: Bits) -> None:
-        self.inputs[f"{stream}__ready"] = np.ones((self.cycles, self.copies, 1), dtype=np.uint8)
-        self.expected[stream] = payload
+UNNORMED, NORMALIZATION, WEIGHTS, TAIL = "unnormed", "normalization", "weights", "deferred tail"
+BASELINES = ("two-pass", "online")
+SKIP_ZEROS = "+skip-zeros"
+"""After a spec's name: its Normalization unit lets lanes whose word comes out as zero stand still."""
 
 
-@dataclass(frozen=True)
-class Unit:
-    """One design. ``job`` takes scores, the number of copies and rows of each copy."""
+class Design(ABC):
+    """Hardware that can be measured."""
 
-    name: str
-    """``unnormed`` or ``normalization``."""
-    design: str
-    """``softermax`` or the baseline's name."""
-    preset: str
-    width: int
-    rtlil: Callable[[], str]
-    job: Callable[[Scores, int, int], Job]
+    name: ClassVar[str]
+    """What it does, such as ``unnormed`` or ``normalization``."""
+    design: ClassVar[str]
+    """``softermax``, or what the baseline's unit is called."""
+    module: ClassVar[str]
+    """The name of its top module."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Elements per cycle."""
+
+    @property
+    def shown(self) -> str:
+        """What tells it from others of its name and width."""
+        return self.design
 
     @property
     def label(self) -> str:
-        return f"{self.name} {self.preset or self.design} {self.width} wide"
+        return f"{self.name} {self.shown}, {self.width} wide"
+
+    def described(self) -> dict[str, Any]:
+        """What a result says of the design that it is of."""
+        return {"unit": self.name, "design": self.design, "preset": "", "width": self.width, "spec": None}
+
+    @abstractmethod
+    def make(self) -> Any:
+        """A new component."""
+
+    def component(self) -> Any:
+        """The component, made once."""
+        return _component(self)
+
+    def rtlil(self) -> str:
+        return _rtlil(self)
 
 
-SKIP_ZEROS = "+skip-zeros"
-"""Behind a preset's name: its Normalization unit lets lanes whose word comes out as zero stand still."""
+@lru_cache(maxsize=8)
+def _component(design: Design) -> Any:
+    return design.make()
 
 
-def spec_of(preset: str, width: int) -> SoftermaxSpec:
-    """A preset's formats built for slices of ``width``."""
-    return PRESETS[preset.removesuffix(SKIP_ZEROS)].replace(slice_width=width)
+@lru_cache(maxsize=8)
+def _rtlil(design: Design) -> str:
+    return to_rtlil(design.component(), design.module)
 
 
-def presets_of(unit: str, width: int) -> list[str]:
-    """The presets that make different hardware at a width, the paper's own first."""
-    paper = "paper-32" if width == 32 else "paper"
-    skipping = [paper + SKIP_ZEROS] if unit == "normalization" else []
-    return [paper, "row-scaled", "whole-row", *skipping]
+class Unit(Design):
+    """A unit that works on rows of scores."""
+
+    @abstractmethod
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        """That many copies, each with that many rows of the scores one after the other."""
 
 
-BASELINES = ("two-pass", "online")
+@dataclass(frozen=True)
+class SpecUnit(Unit):
+    """A unit of Softermax, made of a spec."""
+
+    design = "softermax"
+    end_cycles: ClassVar[int] = 10
+    """From the last slice until all words have left."""
+    spec: AnySpec
+    preset: str = "own"
+    """What the spec is called."""
+
+    def __post_init__(self) -> None:
+        check_buildable(self.rows_spec)
+
+    @property
+    def rows_spec(self) -> SoftermaxSpec:
+        """The spec of its scores and unnormed words."""
+        return self.spec.scores if isinstance(self.spec, DeferredSpec) else self.spec
+
+    @property
+    def deferred_spec(self) -> DeferredSpec:
+        if not isinstance(self.spec, DeferredSpec):
+            raise TypeError(f"the unit {self.name} is made of a DeferredSpec")
+        return self.spec
+
+    @property
+    def width(self) -> int:
+        return check_buildable(self.rows_spec)
+
+    @property
+    def shown(self) -> str:
+        return self.preset
+
+    def described(self) -> dict[str, Any]:
+        return super().described() | {"preset": self.preset, "spec": self.spec.to_dict()}
+
+    def against(self, baseline: str) -> BaselineUnit | None:
+        """The unit of a baseline that does the same; None where it has no such unit."""
+        kind = _COUNTERPARTS.get((self.name, baseline))
+        return kind(self.width) if kind is not None else None
+
+    def rows(self, scores: Scores, count: int) -> tuple[IntArray, BoolArray]:
+        raw = scores.raw(self.rows_spec)[:count]
+        return raw, np.ones(raw.shape, dtype=np.bool_)
 
 
-def softermax_unit(name: str, preset: str, width: int) -> Unit:
-    spec = spec_of(preset, width)
+class UnnormedUnit(SpecUnit):
+    name = UNNORMED
+    module = "softermax_unnormed"
 
-    def rtlil() -> str:
-        from softermax.rtl.convert import to_rtlil
-        from softermax.rtl.normalization import Normalization
-        from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+    def make(self) -> UnnormedSoftmax:
+        return UnnormedSoftmax(self.rows_spec)
 
-        if name == "unnormed":
-            return to_rtlil(UnnormedSoftmax(spec), f"softermax_{name}")
-        skip = preset.endswith(SKIP_ZEROS)
-        return to_rtlil(Normalization(spec, width, skip_zeros=skip), f"softermax_{name}")
+    def streams(self, raw: IntArray, mask: BoolArray) -> Streams:
+        return unnormed_streams(self.rows_spec, raw, mask)
 
-    def job(scores: Scores, copies: int, rows: int) -> Job:
-        make = _unnormed_job if name == "unnormed" else _normalization_job
-        return make(spec, scores, copies, rows)
-
-    return Unit(name, "softermax", preset, width, rtlil, job)
-
-
-def _rows(values: IntArray, copies: int, rows: int) -> IntArray:
-    """(copies * rows, columns) as (copies, rows, columns)."""
-    return values[: copies * rows].reshape(copies, rows, -1)
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        raw, mask = self.rows(scores, copies * rows)
+        streams = self.streams(raw, mask)
+        slices = _count(streams["slices"], copies)
+        job = _begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
+        job.send("slices", RESET_CYCLES, job.payload("slices", streams["slices"]))
+        for stream in ("unnormed", "sums"):
+            job.receive(stream, streams[stream])
+        return job
 
 
-def _in_time(values: IntArray) -> IntArray:
-    """(copies, rows, slices, ...) as (rows * slices, copies, ...): the order of a stream."""
-    moved = np.moveaxis(values, 0, 2)
-    return moved.reshape(-1, *moved.shape[2:])
+class WeightUnit(UnnormedUnit):
+    """The unnormed unit of deferred normalisation: weights of a few bits, and their sum."""
+
+    name = WEIGHTS
+    module = "weight_softmax"
+    end_cycles = 12
+
+    def make(self) -> WeightSoftmax:
+        return WeightSoftmax(self.deferred_spec)
+
+    def streams(self, raw: IntArray, mask: BoolArray) -> Streams:
+        return weight_streams(self.deferred_spec, raw, mask)
 
 
-def _flags(rows: int, slices: int, copies: int) -> tuple[Bits, Bits]:
-    """First and last of each slice, as (transfers, copies, 1)."""
-    at = np.tile(np.arange(slices), rows)[:, None, None]
-    shape = (rows * slices, copies, 1)
-    first = np.broadcast_to(at == 0, shape).astype(np.uint8)
-    return first, np.broadcast_to(at == slices - 1, shape).astype(np.uint8)
+@dataclass(frozen=True)
+class NormalizationUnit(SpecUnit):
+    name = NORMALIZATION
+    module = "softermax_normalization"
+    skip_zeros: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.skip_zeros and self.rows_spec.output_mode != "fixed":
+            raise ValueError(f"{SKIP_ZEROS}: what would be skipped is what row-scaled output keeps")
+
+    def make(self) -> Any:
+        return Normalization(self.rows_spec, self.width, skip_zeros=self.skip_zeros)
+
+    def streams(self, raw: IntArray, mask: BoolArray) -> Streams:
+        return normalization_streams(self.rows_spec, raw, mask)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        raw, mask = self.rows(scores, copies * rows)
+        streams = self.streams(raw, mask)
+        slices = _count(streams["slices"], copies)
+        job = _begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
+        finished = job.payload("finished", streams["finished"])
+        for row in range(rows):
+            job.send("finished", RESET_CYCLES + row * slices // rows, finished[row : row + 1])
+        job.send("slices", RESET_CYCLES + Normalization.row_latency, job.payload("slices", streams["slices"]))
+        job.receive("probabilities", streams["probabilities"])
+        return job
 
 
-def _word(values: IntArray, width: int) -> Bits:
-    return to_bits(values[..., None], width)
+@dataclass(frozen=True)
+class TailUnit(SpecUnit):
+    """The attention tail of deferred normalisation: P·V of a few columns of V, and one division per row."""
+
+    name = TAIL
+    module = "deferred_tail"
+    columns: int = 4
+    """Each column is as large as the others and does the same work."""
+
+    def make(self) -> DeferredTail:
+        return DeferredTail(self.deferred_spec, self.columns)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        raw, mask = self.rows(scores, copies * rows)
+        # Values of a real model are small numbers of either sign.
+        lanes = self.rows_spec.slices(raw.shape[1]) * self.width
+        values = np.random.default_rng(0).normal(0, 2 ** (VALUE_BITS - 3), (len(raw), lanes, self.columns))
+        limit = 1 << (VALUE_BITS - 1)
+        v = np.clip(np.rint(values), -limit, limit - 1).astype(np.int64)
+        streams = tail_streams(self.deferred_spec, raw, mask, v)
+        slices = _count(streams["slices"], copies)
+        job = _begun(self, RESET_CYCLES + slices + DeferredTail.latency + self.end_cycles, copies, raw.size)
+        job.send("slices", RESET_CYCLES, job.payload("slices", streams["slices"]))
+        job.receive("outputs", streams["outputs"])
+        return job
 
 
-def _sliced(raw: IntArray, width: int) -> IntArray:
-    if raw.shape[-1] % width:
-        raise ValueError(f"rows of {raw.shape[-1]} scores are not whole slices of {width}")
-    return raw.reshape(*raw.shape[:-1], -1, width)
-
-
-def _unnormed_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: int) -> Job:
-    raw = _rows(scores.raw(spec), copies, rows)
-    trace = golden.softermax(raw, spec, trace=True).trace
-    assert trace is not None
-    assert spec.slice_width is not None
-    x = _sliced(raw, spec.slice_width)
-    slices = x.shape[2]
-    first, last = _flags(rows, slices, copies)
-    cycles = RESET_CYCLES + rows * slices + 8 + _DRAIN_CYCLES
-    job = Job(cycles, copies, raw.size)
-    mask = np.ones((rows * slices, copies, spec.slice_width), dtype=np.uint8)
-    lanes = to_bits(_in_time(x), spec.input.bits)
-    job.send("slices", RESET_CYCLES, np.concatenate([lanes, mask, first, last], axis=2))
-    u = to_bits(_in_time(trace.unnormed), spec.unnormed.bits)
-    maxima = _word(_in_time(trace.running_max), spec.max.integer)
-    job.receive("unnormed", np.concatenate([u, maxima, last], axis=2))
-    job.receive("sums", _word(np.moveaxis(trace.powsum[:, :, -1], 0, 1), spec.powsum.bits))
-    return job
-
-
-def _normalization_job(spec: SoftermaxSpec, scores: Scores, copies: int, rows: int) -> Job:
-    from softermax.rtl.normalization import Normalization
-
-    raw = _rows(scores.raw(spec), copies, rows)
-    out = golden.softermax(raw, spec, trace=True)
-    trace, width = out.trace, spec.slice_width
-    assert trace is not None
-    assert width is not None
-    slices = trace.unnormed.shape[2]
-    _, last = _flags(rows, slices, copies)
-    job = Job(RESET_CYCLES + rows * slices + 8 + _DRAIN_CYCLES, copies, raw.size)
-    row_max = np.moveaxis(trace.running_max[:, :, -1], 0, 1)
-    row_sum = np.moveaxis(trace.powsum[:, :, -1], 0, 1)
-    finished = np.concatenate([_word(row_max, spec.max.integer), _word(row_sum, spec.powsum.bits)], axis=2)
-    for row in range(rows):
-        job.send("finished", RESET_CYCLES + row * slices, finished[row : row + 1])
-    u = to_bits(_in_time(trace.unnormed), spec.unnormed.bits)
-    maxima = _word(_in_time(trace.running_max), spec.max.integer)
-    job.send("slices", RESET_CYCLES + Normalization.row_latency, np.concatenate([u, maxima, last], axis=2))
-    answers = [to_bits(_in_time(_sliced(out.words, width)), spec.output.bits), last]
-    if spec.output_mode == "row-scaled":
-        from softermax.rtl.words import exponent_bits
-
-        exponent = np.repeat(np.moveaxis(out.exponent, 0, 1), slices, axis=0)
-        answers.append(_word(exponent, exponent_bits(spec)))
-    job.receive("probabilities", np.concatenate(answers, axis=2))
-    return job
-
-
-DESIGNS = {
-    ("unnormed", "two-pass"): "two-pass",
-    ("unnormed", "online"): "online",
-    ("normalization", "two-pass"): "division",
-    ("normalization", "online"): "factor",
-}
-"""What the baselines' units are called: the online one finds a factor a slice and multiplies in the lanes."""
-
-
-def baseline_unit(name: str, baseline: str, width: int) -> Unit:
+@dataclass(frozen=True)
+class BaselineUnit(Unit):
     """A unit of an FP16 baseline."""
-    design = DESIGNS[name, baseline]
-    jobs = {
-        "two-pass": _two_pass_job,
-        "online": _online_job,
-        "division": _division_job,
-        "factor": _factor_job,
-    }
 
-    def rtlil() -> str:
-        return _baseline_design(design, width)[1]
+    lanes: int
+    baseline: ClassVar[str]
 
-    def job(scores: Scores, copies: int, rows: int) -> Job:
-        return jobs[design](width, scores, copies, rows)
+    @property
+    def width(self) -> int:
+        return self.lanes
 
-    return Unit(name, design, "", width, rtlil, job)
+    def rows(self, scores: Scores, count: int) -> tuple[IntArray, BoolArray]:
+        x = scores.half[:count]
+        return x, np.ones(x.shape, dtype=np.bool_)
 
 
-@lru_cache(maxsize=4)
-def _baseline_design(design: str, width: int) -> tuple[Any, str]:
-    """The component, for its latencies, and its RTLIL."""
-    from softermax.rtl.baseline.normalization import Normalization
-    from softermax.rtl.baseline.online import OnlineUnnormed
-    from softermax.rtl.baseline.online_normalization import OnlineNormalization
-    from softermax.rtl.baseline.unnormed import Unnormed
-    from softermax.rtl.convert import to_rtlil
+class TwoPassUnit(BaselineUnit):
+    name, design, baseline = UNNORMED, "two-pass", "two-pass"
+    module = "baseline_two_pass"
 
-    kinds: dict[str, Any] = {
-        "two-pass": Unnormed,
-        "online": OnlineUnnormed,
-        "division": Normalization,
-        "factor": OnlineNormalization,
-    }
-    made = kinds[design](width)
-    return made, to_rtlil(made, f"baseline_{design.replace('-', '_')}")
+    def make(self) -> TwoPassUnnormed:
+        return TwoPassUnnormed(self.lanes)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        unit = self.component()
+        x, mask = self.rows(scores, copies * rows)
+        streams = baseline_vectors.two_pass_streams(self.lanes, x, mask)
+        slices = _count(streams["first_pass"], copies) // rows
+        # The next row's first pass runs beside this row's second one, two cycles later so that the max
+        # is free when it is needed.
+        period = slices + 2
+        cycles = RESET_CYCLES + (rows + 1) * period + unit.max_latency + unit.sum_latency + 2
+        job = _begun(self, cycles, copies, x.size)
+        payload = job.payload("first_pass", streams["first_pass"])
+        for row in range(rows):
+            of_row, begin = payload[row * slices : (row + 1) * slices], RESET_CYCLES + row * period
+            job.send("first_pass", begin, of_row)
+            job.send("second_pass", begin + slices + unit.max_latency, of_row)
+        for stream in ("unnormed", "sums"):
+            job.receive(stream, streams[stream])
+        return job
 
 
-def _half_words(scores: Scores, width: int, copies: int, rows: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Scores, their exponentials and the rows' sums in half precision, (copies, rows, ...)."""
-    from softermax.rtl.baseline import model
+class OnlineUnit(BaselineUnit):
+    name, design, baseline = UNNORMED, "online", "online"
+    module = "baseline_online"
 
-    x = _rows(scores.half, copies, rows)
-    e, total = model.unnormed(x, np.ones(x.shape, dtype=np.bool_), width)
-    return x, e, total
+    def make(self) -> OnlineUnnormed:
+        return OnlineUnnormed(self.lanes)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        unit = self.component()
+        x, mask = self.rows(scores, copies * rows)
+        streams = baseline_vectors.online_streams(self.lanes, x, mask)
+        slices, pace = _count(streams["slices"], copies), unit.cycles_per_slice
+        job = _begun(self, RESET_CYCLES + pace * slices + unit.sum_latency + 6, copies, x.size)
+        payload = job.payload("slices", streams["slices"])
+        for at in range(slices):
+            job.send("slices", RESET_CYCLES + pace * at, payload[at : at + 1])
+        for stream in ("unnormed", "sums"):
+            job.receive(stream, streams[stream])
+        return job
 
 
-def _two_pass_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
-    unit = _baseline_design("two-pass", width)[0]
-    x, e, total = _half_words(scores, width, copies, rows)
-    lanes = _sliced(x, width)
-    slices = lanes.shape[2]
-    first, last = _flags(1, slices, copies)
-    mask = np.ones((slices, copies, width), dtype=np.uint8)
-    # The next row's first pass runs beside this row's second one, two cycles behind so that the max
-    # is free when it is needed.
-    period = slices + 2
-    cycles = RESET_CYCLES + (rows + 1) * period + unit.max_latency + unit.sum_latency + _DRAIN_CYCLES
-    job = Job(cycles, copies, x.size)
-    for row in range(rows):
-        payload = np.concatenate([to_bits(_in_time(lanes[:, row : row + 1]), 16), mask, first, last], axis=2)
-        begin = RESET_CYCLES + row * period
-        job.send("first_pass", begin, payload)
-        job.send("second_pass", begin + slices + unit.max_latency, payload)
-    all_last = np.tile(last, (rows, 1, 1))
-    job.receive("unnormed", np.concatenate([to_bits(_in_time(_sliced(e, width)), 16), all_last], axis=2))
-    job.receive("sums", _word(np.moveaxis(total, 0, 1), 16))
+class DivisionUnit(BaselineUnit):
+    """The two-pass baseline's Normalization: a divider in each lane."""
+
+    name, design, baseline = NORMALIZATION, "division", "two-pass"
+    module = "baseline_division"
+
+    def make(self) -> Division:
+        return Division(self.lanes)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        x, mask = self.rows(scores, copies * rows)
+        streams = baseline_vectors.division_streams(self.lanes, x, mask)
+        slices = _count(streams["unnormed"], copies)
+        job = _begun(self, RESET_CYCLES + slices + Division.latency + 4, copies, x.size)
+        job.send("unnormed", RESET_CYCLES, job.payload("unnormed", streams["unnormed"]))
+        job.hold("sums", RESET_CYCLES, job.payload("sums", streams["sums"]), slices // rows)
+        job.receive("probabilities", streams["probabilities"])
+        return job
+
+
+class FactorUnit(BaselineUnit):
+    """The online baseline's Normalization: it finds a factor per slice and multiplies in the lanes."""
+
+    name, design, baseline = NORMALIZATION, "factor", "online"
+    module = "baseline_factor"
+
+    def make(self) -> OnlineNormalization:
+        return OnlineNormalization(self.lanes)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        unit = self.component()
+        x, mask = self.rows(scores, copies * rows)
+        streams = baseline_vectors.factor_streams(self.lanes, x, mask)
+        slices = _count(streams["maxima"], copies)
+        job = _begun(self, RESET_CYCLES + slices + unit.ahead + unit.latency + 4, copies, x.size)
+        job.send("maxima", RESET_CYCLES, job.payload("maxima", streams["maxima"]))
+        job.hold("rows", RESET_CYCLES, job.payload("rows", streams["rows"]), slices // rows)
+        job.send("unnormed", RESET_CYCLES + unit.ahead, job.payload("unnormed", streams["unnormed"]))
+        job.receive("probabilities", streams["probabilities"])
+        return job
+
+
+_COUNTERPARTS: dict[tuple[str, str], type[BaselineUnit]] = {
+    (UNNORMED, "two-pass"): TwoPassUnit,
+    (UNNORMED, "online"): OnlineUnit,
+    (NORMALIZATION, "two-pass"): DivisionUnit,
+    (NORMALIZATION, "online"): FactorUnit,
+    (WEIGHTS, "two-pass"): TwoPassUnit,
+    (WEIGHTS, "online"): OnlineUnit,
+}
+
+
+def _count(stream: Mapping[str, IntArray], copies: int) -> int:
+    """A stream's transfers in each copy."""
+    return len(next(iter(stream.values()))) // copies
+
+
+def _begun(unit: Unit, cycles: int, copies: int, elements: int) -> GateJob:
+    job = GateJob(unit.component(), cycles, copies, elements)
+    job.reset()
     return job
 
 
-def _online_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
-    from softermax.rtl.baseline import model
-
-    unit = _baseline_design("online", width)[0]
-    x = _rows(scores.half, copies, rows)
-    answer = model.online(x, np.ones(x.shape, dtype=np.bool_), width)
-    lanes = _in_time(_sliced(x, width))
-    slices = lanes.shape[0]
-    first, last = _flags(rows, slices // rows, copies)
-    mask = np.ones((slices, copies, width), dtype=np.uint8)
-    payload = np.concatenate([to_bits(lanes, 16), mask, first, last], axis=2)
-    pace = unit.cycles_per_slice
-    job = Job(RESET_CYCLES + pace * slices + unit.sum_latency + 4 + _DRAIN_CYCLES, copies, x.size)
-    for at in range(slices):
-        job.send("slices", RESET_CYCLES + pace * at, payload[at : at + 1])
-    largest = _word(_in_time(answer.largest), 16)
-    job.receive("unnormed", np.concatenate([to_bits(_in_time(answer.e), 16), largest, last], axis=2))
-    job.receive("sums", _word(np.moveaxis(answer.total, 0, 1), 16))
-    return job
+def presets_of(width: int) -> list[str]:
+    """The names that make different hardware at a width, the paper's own first."""
+    paper = paper_at(width)
+    return [paper, "row-scaled", paper + SKIP_ZEROS]
 
 
-def _division_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
-    from softermax.rtl.baseline import model
-    from softermax.rtl.baseline.normalization import Normalization
-
-    _, e, total = _half_words(scores, width, copies, rows)
-    y = model.divide(e, np.broadcast_to(total[..., None], e.shape))
-    lanes = _sliced(e, width)
-    slices = lanes.shape[2]
-    _, last = _flags(rows, slices, copies)
-    cycles = RESET_CYCLES + rows * slices + Normalization.latency + 2 + _DRAIN_CYCLES
-    job = Job(cycles, copies, e.size)
-    job.send("unnormed", RESET_CYCLES, np.concatenate([to_bits(_in_time(lanes), 16), last], axis=2))
-    sums = np.repeat(_word(np.moveaxis(total, 0, 1), 16), slices, axis=0)
-    job.send("sums", RESET_CYCLES, sums, held=True)
-    job.receive("probabilities", np.concatenate([to_bits(_in_time(_sliced(y, width)), 16), last], axis=2))
-    return job
+def paper_at(width: int) -> str:
+    """What the paper's words are called at a width."""
+    return "paper-32" if width == 32 else "paper"
 
 
-def _factor_job(width: int, scores: Scores, copies: int, rows: int) -> Job:
-    from softermax.rtl.baseline import model
+def at_width(spec: AnySpec, width: int) -> AnySpec:
+    """A spec's words, built for slices of ``width``."""
+    if isinstance(spec, DeferredSpec):
+        return spec.replace(scores=spec.scores.replace(slice_width=width))
+    return spec.replace(slice_width=width)
 
-    unit = _baseline_design("factor", width)[0]
-    x = _rows(scores.half, copies, rows)
-    row = model.online(x, np.ones(x.shape, dtype=np.bool_), width)
-    y = model.online_softmax(x, np.ones(x.shape, dtype=np.bool_), width)
-    count = row.e.shape[2] * rows
-    _, last = _flags(rows, row.e.shape[2], copies)
-    cycles = RESET_CYCLES + count + unit.ahead + unit.latency + 2 + _DRAIN_CYCLES
-    job = Job(cycles, copies, x.size)
-    job.send("maxima", RESET_CYCLES, np.concatenate([_word(_in_time(row.largest), 16), last], axis=2))
-    finished = [_word(np.moveaxis(v, 0, 1), 16) for v in (row.largest[:, :, -1], row.total)]
-    held = np.repeat(np.concatenate(finished, axis=2), row.e.shape[2], axis=0)
-    job.send("rows", RESET_CYCLES, held, held=True)
-    unnormed = np.concatenate([to_bits(_in_time(row.e), 16), last], axis=2)
-    job.send("unnormed", RESET_CYCLES + unit.ahead, unnormed)
-    job.receive("probabilities", np.concatenate([to_bits(_in_time(_sliced(y, width)), 16), last], axis=2))
-    return job
+
+def label_of(name: str) -> str:
+    """What a spec given by name or file is called: a file by its stem."""
+    path, ending, rest = name.partition(".json")
+    return Path(path).name + rest if ending else name
+
+
+def units_of(name: str, width: int | None = None) -> list[SpecUnit]:
+    """The units made of a spec: what `get_spec` takes, then ``+skip-zeros`` if wanted. Without a width the spec's own.
+
+    A spec that hardware cannot be made of is refused with the reason.
+    """
+    skip_zeros = name.endswith(SKIP_ZEROS)
+    spec, label = get_spec(name.removesuffix(SKIP_ZEROS)), label_of(name)
+    try:
+        spec = spec if width is None else at_width(spec, width)
+        units: list[SpecUnit]
+        if isinstance(spec, DeferredSpec):
+            if skip_zeros:
+                raise ValueError(f"{SKIP_ZEROS}: deferred normalisation has no Normalization unit")
+            units = [WeightUnit(spec, label), TailUnit(spec, label)]
+        elif skip_zeros:
+            units = [NormalizationUnit(spec, label, skip_zeros=True)]
+        else:
+            units = [UnnormedUnit(spec, label), NormalizationUnit(spec, label)]
+    except ValueError as error:
+        raise ValueError(f"spec {name!r}: no hardware can be made of it: {error}") from None
+    return units
+
+
+def baseline_unit(name: str, baseline: str, lanes: int) -> BaselineUnit:
+    """A baseline's ``unnormed`` or ``normalization`` unit."""
+    return _COUNTERPARTS[name, baseline](lanes)

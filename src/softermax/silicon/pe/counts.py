@@ -21,8 +21,10 @@ from softermax.rtl.pe.job import Tiling
 from softermax.rtl.simulation import Simulation
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
+HEAD_SIZE = 64
+"""Elements of a head's vectors, as in the paper's BERT."""
 _DEPTH = 128
-"""Slices a row in the twin: as many as the longest run of keys has groups."""
+"""Slices per row in the twin: as many as the longest run of keys has groups."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Workload:
     """Q·K^T and softmax of one head."""
 
     sequence: int
-    head_size: int = 64
+    head_size: int = HEAD_SIZE
 
 
 def twin(config: PEConfig) -> PEConfig:
@@ -72,7 +74,7 @@ def composed(config: PEConfig, softmax: Softmax, workload: Workload) -> dict[str
     """Counts of a whole head: those of its tiles' runs, each simulated once, added up.
 
     Where a head's keys need several loads of the weight buffer, every tile of queries makes all of them,
-    a run each. A run takes the same accesses wherever in a row it stands.
+    one run per load. A run takes the same accesses wherever in a row it stands.
     """
     sequence, chunks = workload.sequence, config.chunks(workload.head_size)
     tiling = Tiling.of(config, workload.head_size, sequence, sequence)

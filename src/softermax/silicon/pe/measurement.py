@@ -2,44 +2,56 @@
 
 from __future__ import annotations
 
-import os
+import functools
 from collections.abc import Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass
 
 from softermax.progress import Progress, silent
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon import pdk
-from softermax.silicon.flow import GLITCHES, Result
-from softermax.silicon.flow import measure as measure_unit
-from softermax.silicon.parallel import processes
-from softermax.silicon.pe import lanes as pe_lanes
-from softermax.silicon.pe.lanes import Lane, Operands
-from softermax.silicon.pe.units import score_normalization_unit, weight_unit
-from softermax.silicon.stimuli import Scores
-from softermax.silicon.table import stimuli
-from softermax.silicon.units import Unit, baseline_unit, softermax_unit
+from softermax.silicon.flow import COPIES, ROWS, Result, measure_unit
+from softermax.silicon.parallel import each
+from softermax.silicon.pe.lanes import LANES, LaneDesign
+from softermax.silicon.pe.operands import Operands, operands
+from softermax.silicon.pe.units import SCORE_NORMALIZATION, ScoreNormalizationUnit
+from softermax.silicon.stimuli import Scores, both_kinds
+from softermax.silicon.units import (
+    BASELINES,
+    NORMALIZATION,
+    UNNORMED,
+    WEIGHTS,
+    BaselineUnit,
+    NormalizationUnit,
+    Unit,
+    UnnormedUnit,
+    WeightUnit,
+    baseline_unit,
+    paper_at,
+)
+from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec
 
-BASELINES = ("two-pass", "online")
-UNNORMED, NORMALIZATION = "unnormed", "normalization"
-SCORE_NORMALIZATION, WEIGHTS = "score normalization", "weights"
+DEFERRED = "deferred"
 
 
 @dataclass(frozen=True)
-class Measured:
+class PEFigures:
     """Gate-level figures of everything that a PE of one width is made of."""
 
     library: str
     width: int
     clock_ns: float
-    lanes: dict[str, Lane]
+    lanes: dict[str, Result]
     units: dict[tuple[str, str], Result]
     """By unit and design: (unnormed, paper), (weights, deferred), (normalization, two-pass), ..."""
     stimulus: str
+    operands: str
     note: str
 
     def pj_per_score(self, unit: str, design: str) -> float:
-        return self.units[unit, design].pj(self.stimulus, GLITCHES)
+        return self.units[unit, design].pj(self.stimulus)
+
+    def pj_per_step(self, lane: str) -> float:
+        return self.lanes[lane].pj(self.operands)
 
     def late(self) -> list[str]:
         """What misses the clock, and by how much."""
@@ -48,42 +60,34 @@ class Measured:
         return [f"{name} {slack:.3f} ns" for name, slack in slacks.items() if slack < 0]
 
 
-@dataclass(frozen=True)
-class Part:
-    """One netlist, by name: designs do not travel between processes. Without a design it is a lane."""
-
-    name: str
-    design: str = ""
-
-    def unit(self, width: int) -> Unit:
-        if self.design in BASELINES:
-            return baseline_unit(self.name, self.design, width)
-        if self.name == SCORE_NORMALIZATION:
-            return score_normalization_unit(self.design, width)
-        if self.name == WEIGHTS:
-            return weight_unit(width)
-        return softermax_unit(self.name, self.design, width)
+def fixed_spec(width: int) -> SoftermaxSpec:
+    return PRESETS["paper"].replace(slice_width=width)
 
 
-def fixed_preset(width: int) -> str:
-    return "paper-32" if width == 32 else "paper"
+def row_scaled_spec(width: int) -> SoftermaxSpec:
+    return PRESETS["row-scaled"].replace(slice_width=width)
 
 
-def parts_of(width: int, baselines: Sequence[str] = BASELINES) -> list[Part]:
+def deferred_spec(width: int) -> DeferredSpec:
+    return DeferredSpec(scores=fixed_spec(width))
+
+
+def designs_of(width: int, baselines: Sequence[str] = BASELINES) -> list[Unit | LaneDesign]:
     """The netlists of a width. Normalization of unnormed words is there for comparison: our PE keeps scores."""
-    presets = (fixed_preset(width), "row-scaled")
+    paper = paper_at(width)
+    specs = {paper: fixed_spec(width), "row-scaled": row_scaled_spec(width)}
     return [
-        *(Part(UNNORMED, baseline) for baseline in baselines),
-        *(Part(NORMALIZATION, baseline) for baseline in baselines),
-        *(Part(SCORE_NORMALIZATION, preset) for preset in presets),
-        *(Part(UNNORMED, preset) for preset in presets),
-        Part(NORMALIZATION, presets[0]),
-        Part(WEIGHTS, "deferred"),
-        *(Part(name) for name in pe_lanes.LANES),
+        *(baseline_unit(UNNORMED, baseline, width) for baseline in baselines),
+        *(baseline_unit(NORMALIZATION, baseline, width) for baseline in baselines),
+        *(ScoreNormalizationUnit(spec, name) for name, spec in specs.items()),
+        *(UnnormedUnit(spec, name) for name, spec in specs.items()),
+        NormalizationUnit(specs[paper], paper),
+        WeightUnit(deferred_spec(width), DEFERRED),
+        *(lane(CONFIGS[width]) for lane in LANES),
     ]
 
 
-def measure(
+def measure_pe(
     library_name: str,
     width: int,
     pdk_root: str | None = None,
@@ -91,44 +95,35 @@ def measure(
     baselines: Sequence[str] = BASELINES,
     progress: Progress = silent,
     workers: int | None = None,
-) -> Measured:
+) -> PEFigures:
     """Every netlist that a PE of this width needs, in parallel processes."""
     library = pdk.load(library_name, pdk_root)
     clock = clock_ns or library.description.clock_ns
-    operands, note = pe_lanes.operands()
-    scores, no_scores = stimuli()
-    parts = parts_of(width, baselines)
-    found: dict[Part, Lane | Result] = {}
-    with processes(workers or os.cpu_count() or 1) as pool:
-        waiting = {
-            pool.submit(_measure, part, library_name, pdk_root, clock, width, operands, scores): part
-            for part in parts
-        }
-        for done in as_completed(waiting):
-            part = waiting[done]
-            found[part] = done.result()
-            progress(
-                len(found), len(parts), f"{part.name} {part.design or 'lane'}, {width} wide, {library_name}"
-            )
-    lanes = {part.name: figures for part in parts if isinstance(figures := found[part], Lane)}
-    units = {
-        (part.name, part.design): figures for part in parts if isinstance(figures := found[part], Result)
-    }
-    return Measured(library_name, width, clock, lanes, units, scores[0].name, note or no_scores)
+    data, note = operands()
+    scores, no_scores = both_kinds(COPIES * ROWS)
+    work = functools.partial(_measure, library_name, pdk_root, clock, data, scores)
+    designs = designs_of(width, baselines)
+    found = each(work, designs, workers, progress, lambda design: f"{design.label}, {library_name}")
+    lanes = {design.name: figures for design, figures in found.items() if isinstance(design, LaneDesign)}
+    units = {_key(unit): figures for unit, figures in found.items() if isinstance(unit, Unit)}
+    return PEFigures(library_name, width, clock, lanes, units, scores[0].name, data.name, note or no_scores)
+
+
+def _key(unit: Unit) -> tuple[str, str]:
+    return unit.name, unit.baseline if isinstance(unit, BaselineUnit) else unit.shown
 
 
 def _measure(
-    part: Part,
     library_name: str,
     pdk_root: str | None,
     clock_ns: float,
-    width: int,
-    operands: Operands,
+    data: Operands,
     scores: list[Scores],
-) -> Lane | Result:
+    design: Unit | LaneDesign,
+) -> Result:
     library = pdk.load(library_name, pdk_root)
-    if not part.design:
-        return pe_lanes.measure(part.name, CONFIGS[width], library, clock_ns, operands)
+    if isinstance(design, LaneDesign):
+        return design.measure(library, clock_ns, data)
     # The PE's own units are not in the units' table: the kind of scores that is reported is enough.
-    own = part.name in (SCORE_NORMALIZATION, WEIGHTS)
-    return measure_unit(part.unit(width), library, clock_ns, scores[:1] if own else scores)
+    own = design.name in (SCORE_NORMALIZATION, WEIGHTS)
+    return measure_unit(design, library, clock_ns, scores[:1] if own else scores)

@@ -12,13 +12,13 @@ import numpy as np
 
 from softermax.extras import need
 from softermax.files import replacing
-from softermax.silicon.pe.table import Cost, Row
+from softermax.silicon.pe.table import PECost, PERow
 
 SEQUENCES = (64, 128, 256, 384, 512, 1024, 2048, 4096, 8192, 16384)
 
 
 @dataclass(frozen=True)
-class Line:
+class EnergyLine:
     """One design's energy over the sequence lengths."""
 
     library: str
@@ -29,7 +29,7 @@ class Line:
 
     @property
     def slope_pj(self) -> float:
-        """Picojoules a further score: the slope of the line of energy over the number of scores."""
+        """Picojoules per further score: the slope of the line of energy over the number of scores."""
         scores = np.array(self.sequences, dtype=np.float64) ** 2
         # Relative errors count, so that the longest sequence does not stand for all of them.
         weights = 1 / np.array(self.energy_pj)
@@ -48,9 +48,9 @@ class Line:
         return tuple(pj / n**2 for n, pj in zip(self.sequences, self.energy_pj, strict=True))
 
 
-def lines(rows: Sequence[Row]) -> list[Line]:
+def energy_lines(rows: Sequence[PERow]) -> list[EnergyLine]:
     """The designs of a sweep, ours and the baselines."""
-    points: dict[tuple[str, int, str], dict[int, Cost]] = {}
+    points: dict[tuple[str, int, str], dict[int, PECost]] = {}
     for row in rows:
         for cost in (row.ours, row.theirs):
             points.setdefault((row.library, row.width, cost.design), {})[row.sequence] = cost
@@ -58,24 +58,24 @@ def lines(rows: Sequence[Row]) -> list[Line]:
     for (library, width, design), costs in points.items():
         order = sorted(costs)
         energy = tuple(costs[n].energy_pj for n in order)
-        made.append(Line(library, width, design, tuple(order), energy))
+        made.append(EnergyLine(library, width, design, tuple(order), energy))
     return made
 
 
-def draw_sweep(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
+def draw_sweep(rows: Sequence[PERow], folder: str | os.PathLike[str]) -> list[Path]:
     """The paper's figure, one for each library: energy over sequence length, both widths."""
     need("matplotlib", "cli")
     from matplotlib.figure import Figure
 
     written = []
     for library in dict.fromkeys(row.library for row in rows):
-        chosen = [line for line in lines(rows) if line.library == library]
+        chosen = [line for line in energy_lines(rows) if line.library == library]
         widths = sorted({line.width for line in chosen})
         figure: Any = Figure(figsize=(6 * len(widths), 5), layout="constrained")
         axes: Any = figure.subplots(1, len(widths), squeeze=False)
         for axis, width in zip(axes[0], widths, strict=True):
             for line in (line for line in chosen if line.width == width):
-                label = f"{line.design} ({line.slope_pj:.3g} pJ a score)"
+                label = f"{line.design} ({line.slope_pj:.3g} pJ per score)"
                 axis.loglog(
                     line.sequences,
                     [e * 1e-6 for e in line.energy_pj],
@@ -90,7 +90,7 @@ def draw_sweep(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path
     return written
 
 
-def draw_table(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
+def draw_table(rows: Sequence[PERow], folder: str | os.PathLike[str]) -> list[Path]:
     """Area and energy by component, a bar for each design; a figure for each library, width and length."""
     need("matplotlib", "cli")
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """The PE with Softermax beside the PE with an FP16 softmax: area and energy of Q·K^T and softmax.
 
-Measured at gate level, with glitches and operands of a real model (`softermax.silicon.pe.measurement`): a MAC lane, a
+PEFigures at gate level, with glitches and operands of a real model (`softermax.silicon.pe.measurement`): a MAC lane, a
 requantisation lane, the softmax units. Counted in the simulation of the RTL's schedule (`softermax.silicon.pe.counts`):
 every access to every memory. Modelled (`softermax.silicon.pe.memory`): what an access to a memory costs, its area
 and leakage. Control and the wires between the parts are in neither design's figures.
@@ -14,25 +14,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from softermax.paper import figures as paper_figures
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, CONFIGS, OPERAND_BITS, PEConfig, Softmax
 from softermax.silicon.pe.counts import Workload, composed
 from softermax.silicon.pe.measurement import (
-    BASELINES,
-    NORMALIZATION,
-    SCORE_NORMALIZATION,
-    UNNORMED,
-    WEIGHTS,
-    Measured,
-    fixed_preset,
+    DEFERRED,
+    PEFigures,
+    deferred_spec,
+    fixed_spec,
+    row_scaled_spec,
 )
 from softermax.silicon.pe.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
-from softermax.silicon.pe.units import deferred_spec
-from softermax.silicon.units import spec_of
+from softermax.silicon.pe.units import SCORE_NORMALIZATION
+from softermax.silicon.units import BASELINES, NORMALIZATION, UNNORMED, WEIGHTS, paper_at
 from softermax.spec import SoftermaxSpec
 
-SCHEMES = ("fixed", "row-scaled", "deferred")
-PAPER = {"area_ratio": 0.90, "energy_ratio": 0.43}
-"""The paper's PE, 32 wide, sequence 384."""
+SCHEMES = ("fixed", "row-scaled", DEFERRED)
+SEQUENCE: int = paper_figures()["pe"]["sequence"]
+"""The paper's."""
 SHARED_BY = 4
 """PEs that share a Normalization unit."""
 HALF_BITS = 16
@@ -41,17 +40,17 @@ PROBABILITY_BITS = 8
 
 
 @dataclass(frozen=True)
-class Component:
+class ComponentCost:
     area_um2: float
     energy_pj: float
 
 
 @dataclass(frozen=True)
-class Cost:
+class PECost:
     """A PE's area and its energy for a workload, component by component."""
 
     design: str
-    components: dict[str, Component]
+    components: dict[str, ComponentCost]
 
     @property
     def area_um2(self) -> float:
@@ -63,7 +62,7 @@ class Cost:
 
 
 def spec_for(scheme: str, width: int) -> SoftermaxSpec:
-    return spec_of("row-scaled" if scheme == "row-scaled" else fixed_preset(width), width)
+    return row_scaled_spec(width) if scheme == "row-scaled" else fixed_spec(width)
 
 
 def row_state_bits(design: str, width: int) -> int:
@@ -72,7 +71,7 @@ def row_state_bits(design: str, width: int) -> int:
         return 0  # a row is finished before the next one's max is known
     if design == "online":
         return 2 * HALF_BITS
-    if design == "deferred":
+    if design == DEFERRED:
         deferred = deferred_spec(width)
         return deferred.scores.max.integer + deferred.powsum.bits
     spec = spec_for(design, width)
@@ -80,13 +79,13 @@ def row_state_bits(design: str, width: int) -> int:
 
 
 def softermax_cost(
-    measured: Measured,
+    measured: PEFigures,
     scheme: str,
     workload: Workload,
     node: Node | None = None,
     pes: int = SHARED_BY,
     keeps: str = "scores",
-) -> Cost:
+) -> PECost:
     """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8).
 
     ``keeps`` is what waits in the global buffer until a row is finished: ``scores``, of which Normalization makes its
@@ -96,16 +95,16 @@ def softermax_cost(
         raise ValueError(f"keeps = {keeps!r} with {scheme} output: must be scores, for fixed also unnormed")
     width = measured.width
     config = CONFIGS[width]
-    softmax: Softmax = "deferred" if scheme == "deferred" else "softermax"
+    softmax: Softmax = "deferred" if scheme == DEFERRED else "softermax"
     cost = _Adding(measured, composed(config, softmax, workload), node, pes)
     cost.common("requantize")
-    if scheme == "deferred":
+    if scheme == DEFERRED:
         spec = deferred_spec(width)
-        cost.unit(UNNORMED, WEIGHTS, "deferred")
+        cost.unit(UNNORMED, WEIGHTS, DEFERRED)
         cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, "weights_writes")
         cost.division(workload)
     else:
-        preset, own = fixed_preset(width) if scheme == "fixed" else scheme, spec_for(scheme, width)
+        preset, own = paper_at(width) if scheme == "fixed" else scheme, spec_for(scheme, width)
         cost.unit(UNNORMED, UNNORMED, preset)
         if keeps == "scores":
             cost.unit(NORMALIZATION, SCORE_NORMALIZATION, preset, shared=True)
@@ -121,8 +120,8 @@ def softermax_cost(
 
 
 def baseline_cost(
-    measured: Measured, baseline: str, workload: Workload, node: Node | None = None, pes: int = SHARED_BY
-) -> Cost:
+    measured: PEFigures, baseline: str, workload: Workload, node: Node | None = None, pes: int = SHARED_BY
+) -> PECost:
     """The PE with an FP16 unit. Two passes: scores go to the global buffer and come back twice, exponentials once."""
     config, width = CONFIGS[measured.width], measured.width
     softmax: Softmax = "two-pass" if baseline == "two-pass" else "online"
@@ -147,28 +146,32 @@ def baseline_cost(
 class _Adding:
     """A cost as it grows."""
 
-    def __init__(self, measured: Measured, counts: dict[str, int], node: Node | None, pes: int) -> None:
+    def __init__(self, measured: PEFigures, counts: dict[str, int], node: Node | None, pes: int) -> None:
         self._measured, self._counts, self._pes = measured, counts, pes
         self._node = node or node_of(measured.library)
         self._config: PEConfig = CONFIGS[measured.width]
-        self._parts: dict[str, Component] = {}
+        self._parts: dict[str, ComponentCost] = {}
         self._bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False)
 
     def add(self, name: str, area: float, energy: float) -> None:
-        before = self._parts.get(name, Component(0.0, 0.0))
-        self._parts[name] = Component(before.area_um2 + area, before.energy_pj + energy)
+        before = self._parts.get(name, ComponentCost(0.0, 0.0))
+        self._parts[name] = ComponentCost(before.area_um2 + area, before.energy_pj + energy)
 
     @property
     def _scores(self) -> int:
         """Lanes at work, those of filled-up groups too: they switch all the same."""
         return self._counts["probabilities_writes"] * self._config.lanes
 
+    def _lane_area(self, lane: str) -> float:
+        return self._measured.lanes[lane].area_um2
+
     def common(self, requantize: str) -> None:
         """What both designs have: MACs, memories, requantisation."""
-        config, counts, lanes = self._config, self._counts, self._measured.lanes
-        mac, score = lanes["mac"], lanes[requantize]
-        self.add("MACs", mac.area_um2 * config.lanes, mac.pj * config.lanes * counts["input_buffer_reads"])
-        self.add("requantisation", score.area_um2 * config.lanes, score.pj * self._scores)
+        config, counts = self._config, self._counts
+        steps = config.lanes * counts["input_buffer_reads"]
+        self.add("MACs", self._lane_area("mac") * config.lanes, self._measured.pj_per_step("mac") * steps)
+        energy = self._measured.pj_per_step(requantize) * self._scores
+        self.add("requantisation", self._lane_area(requantize) * config.lanes, energy)
         vector = OPERAND_BITS * config.vector_size
         memories = {
             "input_buffer": Memory(config.input_bytes, vector),
@@ -192,12 +195,13 @@ class _Adding:
         self.add(name, figures.area_um2 / (self._pes if shared else 1), energy)
 
     def division(self, workload: Workload) -> None:
-        """What deferred normalisation adds to P·V: shifts of accumulators, and a reciprocal a row in a shared unit.
+        """What deferred normalisation adds to P·V: shifts of accumulators, and a reciprocal per row in a shared unit.
         The requantisation of P·V's outputs, which every scheme has, multiplies with it."""
-        shift, reciprocal = (self._measured.lanes[name] for name in ("accumulator_shift", "reciprocal"))
+        shift, reciprocal = "accumulator_shift", "reciprocal"
+        area = self._lane_area(shift) * self._config.lanes + self._lane_area(reciprocal) / self._pes
         shifts = self._counts["weights_writes"] * workload.head_size
-        area = shift.area_um2 * self._config.lanes + reciprocal.area_um2 / self._pes
-        self.add(NORMALIZATION, area, shift.pj * shifts + reciprocal.pj * workload.sequence)
+        energy = self._measured.pj_per_step(shift) * shifts
+        self.add(NORMALIZATION, area, energy + self._measured.pj_per_step(reciprocal) * workload.sequence)
 
     def row_state(self, bits: int) -> None:
         """Max and sum of every open row, read and written with every slice."""
@@ -210,12 +214,12 @@ class _Adding:
         accesses = sum(self._counts[port] for port in ports)
         self.add(f"global buffer, {name}", 0.0, accesses * bits / 64 * self._bank.access_pj(self._node))
 
-    def done(self, design: str) -> Cost:
-        return Cost(design, self._parts)
+    def done(self, design: str) -> PECost:
+        return PECost(design, self._parts)
 
 
 @dataclass(frozen=True)
-class Row:
+class PERow:
     """A scheme against a baseline."""
 
     width: int
@@ -223,8 +227,8 @@ class Row:
     library: str
     scheme: str
     baseline: str
-    ours: Cost
-    theirs: Cost
+    ours: PECost
+    theirs: PECost
 
     @property
     def area_ratio(self) -> float:
@@ -234,10 +238,10 @@ class Row:
     def energy_ratio(self) -> float:
         return self.ours.energy_pj / self.theirs.energy_pj
 
-    def pairs(self) -> dict[str, tuple[Component, Component]]:
+    def pairs(self) -> dict[str, tuple[ComponentCost, ComponentCost]]:
         """Every component of either design: ours, the baseline's."""
         names = dict.fromkeys([*self.ours.components, *self.theirs.components])
-        none = Component(0.0, 0.0)
+        none = ComponentCost(0.0, 0.0)
         return {
             name: (self.ours.components.get(name, none), self.theirs.components.get(name, none))
             for name in names
@@ -266,13 +270,13 @@ class Row:
         }
 
 
-def table(
-    measured: Sequence[Measured],
-    sequences: Sequence[int] = (384,),
+def pe_table(
+    measured: Sequence[PEFigures],
+    sequences: Sequence[int] = (SEQUENCE,),
     schemes: Sequence[str] = SCHEMES,
     baselines: Sequence[str] = BASELINES,
     node: Node | None = None,
-) -> list[Row]:
+) -> list[PERow]:
     """Every scheme against every baseline at every sequence length."""
     rows = []
     for figures in measured:
@@ -282,7 +286,7 @@ def table(
             for scheme in schemes:
                 ours = softermax_cost(figures, scheme, workload, node)
                 rows += [
-                    Row(figures.width, sequence, figures.library, scheme, name, ours, theirs[name])
+                    PERow(figures.width, sequence, figures.library, scheme, name, ours, theirs[name])
                     for name in baselines
                 ]
     return rows
