@@ -9,13 +9,13 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from softermax.files import write_text
+from softermax.files import read_text, write_text
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,15 @@ class Envelope:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Envelope:
-        values = json.loads(Path(path).read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or not values.keys() >= {"command", "date", "rows"}:
-            raise ValueError(f"{os.fspath(path)}: not a result file: it has no command, date and rows")
+        try:
+            values = json.loads(read_text(path))
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{os.fspath(path)}: not a result file: JSON is broken at line {error.lineno}: {error.msg}"
+            ) from None
+        names = [field.name for field in fields(cls)]
+        if not isinstance(values, dict) or {*values, "notes"} != set(names):
+            raise ValueError(f"{os.fspath(path)}: not a result file: its fields must be {', '.join(names)}")
         return cls(**values)
 
 

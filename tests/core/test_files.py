@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from softermax.cache import cache_dir
 from softermax.extras import need
 from softermax.files import replacing, write_text
 
@@ -43,15 +42,6 @@ def test_files_have_the_usual_permissions(tmp_path: Path) -> None:
     usual.write_text("")
     write_text(ours, "")
     assert ours.stat().st_mode == usual.stat().st_mode
-
-
-def test_cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "here"))
-    assert cache_dir("a", "b") == tmp_path / "here" / "a" / "b"
-    assert (tmp_path / "here" / "a" / "b").is_dir()
-    monkeypatch.delenv("SOFTERMAX_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_dir("c") == tmp_path / "xdg" / "softermax" / "c"
 
 
 def test_need() -> None:
