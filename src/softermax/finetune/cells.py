@@ -17,26 +17,12 @@ import numpy as np
 from softermax.cache import cache_dir, key
 from softermax.files import write_text
 from softermax.finetune.data import load_rows
-from softermax.finetune.recipe import SHARES, planned
 from softermax.finetune.run import Run, run_from, settings, start_name
 from softermax.finetune.swap import SWAPS, load_trained, table_swaps
 from softermax.finetune.tasks import Predictions, get_task
 from softermax.finetune.train import OutOfTime, Prepared, Result, prepare, train
 from softermax.progress import Progress
 from softermax.results import today, versions
-
-__all__ = [
-    "PACKAGES",
-    "SHARES",
-    "Cell",
-    "add_swaps",
-    "fill",
-    "first_stage",
-    "gather",
-    "gather_first",
-    "is_done",
-    "planned",
-]
 
 PACKAGES = ("softermax", "torch", "transformers", "accelerate", "nvidia-modelopt")
 """Whose versions a result depends on."""
@@ -244,11 +230,15 @@ def _cell(
 
 def _key(run: Run, data_dir: str | os.PathLike[str] | None) -> str:
     """Of everything that a run depends on but this package's code."""
-    task = get_task(run.task)
     rows = hashlib.sha256()
-    for row in load_rows(task, "train", data_dir, run.train_rows):
-        rows.update(repr(row).encode())
-    values = {name: value for name, value in settings(run).items() if name != "model"}
+    for row in load_rows(get_task(run.task), "train", data_dir, run.train_rows):
+        rows.update(repr(dataclasses.astuple(row)).encode())
+    # Without fields at their defaults: a field that is new says nothing about runs that were made before it.
+    usual = {entry.name: entry.default for entry in dataclasses.fields(Run)} | {
+        "model": run.model,
+        "spec": None,
+    }
+    values = {name: value for name, value in settings(run).items() if value != usual[name]}
     depends = (
         json.dumps(values, sort_keys=True),
         start_name(run.model),

@@ -53,7 +53,10 @@ from softermax.progress import Progress
 from softermax.spec import get_spec
 
 CALIBRATION_ROWS = 256
+EVAL_TOKENS = 2048
+"""Per batch of an evaluation on a CPU: more do not fit its caches, and take longer."""
 EVAL_BATCH = 64
+"""Rows per batch of an evaluation on a GPU, and at most on a CPU."""
 HELD_OUT_SCORES = 10
 """How often the held-out rows are scored while a stage trains, at most, beside its begin; and not more often than
 every half epoch, because that costs time."""
@@ -398,7 +401,8 @@ def predict(model: PreTrainedModel, prepared: Prepared, trainer: Trainer | None 
             return predict(model, prepared, _evaluator(model, prepared, folder))
     order = np.argsort(prepared.dev.lengths, kind="stable")[::-1]
     ordered = Features([prepared.dev[int(i)] for i in order])
-    trainer.args.per_device_eval_batch_size = EVAL_BATCH
+    fitting = EVAL_BATCH if torch.cuda.is_available() else EVAL_TOKENS // max(prepared.dev.lengths)
+    trainer.args.per_device_eval_batch_size = max(1, min(EVAL_BATCH, fitting))
     output = trainer.predict(ordered).predictions
     back = np.argsort(order)
     restored = tuple(part[back] for part in output) if isinstance(output, tuple) else output[back]
