@@ -12,17 +12,17 @@ import argparse
 import importlib.util
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 
 from softermax import PRESETS, SoftermaxSpec, golden
 from softermax.rtl.export import export
+from softermax.rtl.verilator import run_bench
 from softermax.silicon import pdk
-from softermax.silicon.flow import GLITCHES, measure
+from softermax.silicon.flow import GLITCHES, measure_unit
 from softermax.silicon.stimuli import gaussian
-from softermax.silicon.units import softermax_unit
+from softermax.silicon.units import units_of
 
 HERE = Path(__file__).parent
 LANES = 8
@@ -84,27 +84,27 @@ def write_vectors(folder: Path, spec: SoftermaxSpec, rows: int) -> list[str]:
     for name, slices in (("scores", scores), ("expected", expected)):
         lines = (bytes(int(word) & 0xFF for word in reversed(slice_)).hex() for slice_ in slices)
         (folder / f"{name}.hex").write_text("\n".join(lines) + "\n")
-    return [f"-DROWS={rows}", f"-DSLICES={len(scores)}"]
+    return [f"ROWS={rows}", f"SLICES={len(scores)}"]
 
 
 def simulate(folder: Path, sizes: list[str]) -> str:
+    """The port's bench in Verilator; Icarus Verilog runs the same files."""
     sources = ["softermax_top.v", "softmax_port.v", "softmax_port_tb.v"]
-    subprocess.run(["iverilog", "-g2012", *sizes, "-o", "port", *sources], cwd=folder, check=True)
-    shown = subprocess.run(["vvp", "port"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    shown = run_bench(folder, sources, "softmax_port_tb", sizes)
     if "PASS" not in shown:
         raise SystemExit(shown)
     return shown.strip().splitlines()[0]
 
 
-def print_figures(description: Path, clock_ns: float) -> None:
+def print_figures(spec: Path, description: Path, clock_ns: float) -> None:
     """From RTL to gates: synthesis, timing, and energy with glitches, checked against the golden model."""
     library = pdk.load(str(description))
     scores = gaussian(32)  # better: rows of your model, as softermax.silicon.stimuli.Scores
-    for name in ("unnormed", "normalization"):
-        found = measure(softermax_unit(name, "paper", LANES), library, clock_ns, [scores])
+    for unit in units_of(str(spec)):
+        found = measure_unit(unit, library, clock_ns, [scores])
         print(
-            f"{name}: {found.area_um2:.0f} um2, slack {found.slack_ns:.2f} of {clock_ns} ns, "
-            f"{found.pj(scores.name, GLITCHES):.2f} pJ an element, {found.words_equal} words equal"
+            f"{unit.name}: {found.area_um2:.0f} um2, slack {found.slack_ns:.2f} of {clock_ns} ns, "
+            f"{found.pj(scores.name, GLITCHES):.2f} pJ per element, {found.words_equal} words equal"
         )
 
 
@@ -118,17 +118,15 @@ def main() -> None:
     args = parser.parse_args()
 
     args.out.mkdir(parents=True, exist_ok=True)
-    SPEC.save(args.out / "spec.json")
+    spec = args.out / "spec.json"
+    SPEC.save(spec)
     folder = write_rtl(args.out)
     sizes = write_vectors(folder, SPEC, args.rows)
     print(f"{folder}: softermax_top.v, softmax_port.v")
-    if shutil.which("iverilog"):
-        print(simulate(folder, sizes))
-    else:
-        print(f"not simulated, iverilog is not installed: bench with {' '.join(sizes)}")
+    print(simulate(folder, sizes))
     description = describe(args.liberty or nangate(), args.out)
     if not args.no_figures:
-        print_figures(description, args.clock)
+        print_figures(spec, description, args.clock)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 module softmax_port (
     input  wire        clk,
     input  wire        rst,
-    input  wire [9:0]  length,       // scores a row, 1 to 512; stable while a row goes in
+    input  wire [9:0]  length,       // scores per row, 1 to 512; stable while a row goes in
     input  wire        in_valid,
     output wire        in_ready,
     input  wire [63:0] in_scores,    // Q(6,2), lane 0 in the lowest byte

@@ -18,7 +18,7 @@ deferred            ``DeferredTail(spec, columns)``                       ``slic
 
 All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in `words`:
 
-- ``UnnormedSoftmax.slices``: ``x`` (lanes of raw words), ``mask`` (a bit a lane, 1 takes part), ``row``
+- ``UnnormedSoftmax.slices``: ``x`` (lanes of raw words), ``mask`` (a bit per lane, 1 takes part), ``row``
   (only if rows > 1), ``first``, ``last``.
 - ``UnnormedSoftmax.unnormed``: ``u`` (lanes), ``max`` (the slice's running max; in a row's last slice the
   row's max), ``row``, ``last``; one for every slice.

@@ -124,8 +124,8 @@ def _largest(m: Module, keys: Sequence[Value], alive: Sequence[Value]) -> Value:
             survivors = []
             for lane, (digit, lane_alive) in enumerate(zip(digits, alive, strict=True)):
                 survivor = Signal(name=f"alive_{bottom}_{lane}")
-                behind = Cat(reached[step] & ~(digit > step) for step in range(steps))
-                m.d.comb += survivor.eq(lane_alive & ~behind.any())
+                surpassed = Cat(reached[step] & ~(digit > step) for step in range(steps))
+                m.d.comb += survivor.eq(lane_alive & ~surpassed.any())
                 survivors.append(survivor)
             alive = survivors
         top = bottom

@@ -13,7 +13,7 @@ from softermax.rtl.words import row_id
 
 
 class RowBuffer(wiring.Component):
-    """One word a row, read and written in the same cycle, so that successive slices may belong to
+    """One word per row, read and written in the same cycle, so that successive slices may belong to
     the same row. For a single row it is a register."""
 
     def __init__(self, shape: Shape, rows: int) -> None:

@@ -173,7 +173,7 @@ def _build(verilog: str, driver: str) -> Path:
 
 
 def _driver(ports: list[Port]) -> str:
-    """The program around the design: one entry a stream, the rest is the same for all."""
+    """The program around the design: one entry per stream, the rest is the same for all."""
     entries = []
     for index, port in enumerate(ports):
         # Verilator spells a double underscore as its code.

@@ -52,7 +52,8 @@ class UnnormedSoftmax(Unit):
 
     spec: SoftermaxSpec
 
-    def __init__(self, spec: SoftermaxSpec, rows: int = 1) -> None:
+    def __init__(self, spec: SoftermaxSpec, rows: int = 1, power_of_two: Any = None) -> None:
+        """``power_of_two`` is another component with the ports of `PowerOfTwo` to take its place."""
         self.spec = spec
         self.rows = check_count("rows", rows, MAX_ROWS)
         self.lanes = check_buildable(spec)
@@ -64,7 +65,7 @@ class UnnormedSoftmax(Unit):
             }
         )
         self.int_max = IntMax(spec, rows)
-        self.power_of_two: Any = PowerOfTwo(spec, self.lanes)
+        self.power_of_two = power_of_two or PowerOfTwo(spec, self.lanes)
         self.reduction = Reduction(spec, rows)
 
     def parameters(self) -> dict[str, Any]:

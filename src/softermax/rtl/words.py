@@ -25,8 +25,8 @@ def check_buildable(spec: SoftermaxSpec) -> int:
     """The lanes of a slice, or the reason why no hardware can be made of the spec."""
     if spec.slice_width is None:
         raise ValueError(
-            "slice_width = None: hardware takes a row slice by slice, one slice a cycle, so a whole row cannot "
-            f"be one slice; must be an integer from 1 to {MAX_LANES}"
+            "slice_width = None: hardware takes a row slice by slice, one slice per cycle; must be the number of "
+            f"lanes, 1 to {MAX_LANES}, and a row that fits them is one slice"
         )
     if spec.slice_width > MAX_LANES:
         raise ValueError(

@@ -86,7 +86,7 @@ class Operations(wiring.Component):
 
         into, always = self.add_in.p, Const(1)
         for lane in range(LANES):
-            raw = align_and_add(m, into.a[lane], into.b[lane], f"lane_{lane}").behind(
+            raw = align_and_add(m, into.a[lane], into.b[lane], f"lane_{lane}").registered(
                 m, always, f"raw_{lane}"
             )
             total = round_sum(m, raw, 15, f"total_{lane}")
@@ -95,8 +95,8 @@ class Operations(wiring.Component):
 
         m.submodules.max = largest = Max(MAX_LANES)
         self._connect(m, "max", largest, largest.stages, but="first")
-        behind = follow(m, self.max_in.p.first, [Const(1)] * largest.stages, "first")
-        m.d.comb += [largest.first.eq(behind[-1]), largest.enable_row.eq(self.max_out.valid)]
+        first = follow(m, self.max_in.p.first, [Const(1)] * largest.stages, "first")
+        m.d.comb += [largest.first.eq(first[-1]), largest.enable_row.eq(self.max_out.valid)]
         return m
 
     def _connect(self, m: Module, name: str, unit: Any, stages: int, but: str = "") -> None:

@@ -1,8 +1,8 @@
-"""Numerators times a row's reciprocal: one recoding a row, half the adders in every lane.
+"""Numerators times a row's reciprocal: one recoding per row, half the adders in every lane.
 
 A reciprocal with Fr fraction bits lies within [2^(Fr-1), 2^Fr]. It is written in digits -2 ... 2 of
 weight 1, 4, 16, ... (Booth's) under a top digit that is then always 1 or 2. The digits are found once
-a row; a lane adds up a row of bits for each digit: half as many as for single bits.
+per row; a lane adds up a row of bits for each digit: half as many as for single bits.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ class Accumulation(wiring.Component):
     """Adds the lanes of each slice by a tree and slices to their row's sum, every step rounded to half.
 
     An addition takes two cycles, so even and odd slices have a sum of their own, and these
-    are added when the row ends: a slice a cycle, also of one row. The order is that of `model.row_sum`.
+    are added when the row ends: a slice per cycle, also of one row. The order is that of `model.row_sum`.
 
     for each level of the tree   neighbours added                         | before rounding
                                  rounded                                  | sums
     then                         added to the row's even or odd slices    | before rounding
                                  rounded                                  | even or odd sum
-    behind the last slice        both added                               | before rounding
+    after the last slice         both added                               | before rounding
                                  rounded                                  | sum of the row
     """
 
@@ -36,8 +36,8 @@ class Accumulation(wiring.Component):
         super().__init__(
             {
                 "terms": In(data.ArrayLayout(unsigned(14), lanes)),
-                "first": In(1),  # of the slice behind the tree
-                "enable": In(self.stages),  # the registers of each stage take what is in front of them
+                "first": In(1),  # of the slice after the tree
+                "enable": In(self.stages),  # the registers of each stage take what is before them
                 "total": Out(15),
             }
         )
@@ -65,7 +65,7 @@ class Accumulation(wiring.Component):
         with m.If(into):
             # ``other``: the row has an odd slice, so that odd_sum is its own.
             m.d.sync += [odd.eq(now_odd), other.eq(now_odd | (~self.first & other))]
-        raw = align_and_add(m, so_far, slice_sum, "row").behind(m, into, "row_raw")
+        raw = align_and_add(m, so_far, slice_sum, "row").registered(m, into, "row_raw")
         row_sum = round_sum(m, raw, 15, "row_sum")
         two = Signal(reset_less=True)
         with m.If(out):
@@ -75,7 +75,7 @@ class Accumulation(wiring.Component):
             with m.Else():
                 m.d.sync += even_sum.eq(row_sum)
 
-        raw_total = align_and_add(m, even_sum, Mux(two, odd_sum, 0), "both").behind(m, merge, "both_raw")
+        raw_total = align_and_add(m, even_sum, Mux(two, odd_sum, 0), "both").registered(m, merge, "both_raw")
         total = round_sum(m, raw_total, 15, "row_total")
         m.d.comb += self.total.eq(register(m, total, enable[self.tree_stages + 3], "total_register"))
         return m
@@ -86,13 +86,13 @@ def tree_stages(lanes: int) -> int:
 
 
 def add_tree(m: Module, terms: list[Value], enable: Value) -> Value:
-    """The sum of a slice behind `tree_stages` registers: neighbours first, an odd one goes up as it is."""
+    """The sum of a slice after `tree_stages` registers: neighbours first, an odd one goes up as it is."""
     for level in range(tree_stages(len(terms)) // 2):
         first, second = enable[2 * level], enable[2 * level + 1]
         sums: list[Value] = []
         for pair, (a, b) in enumerate(zip(terms[::2], terms[1::2], strict=False)):
             name = f"sum_{level}_{pair}"
-            raw = align_and_add(m, a, b, name).behind(m, first, f"{name}_raw")
+            raw = align_and_add(m, a, b, name).registered(m, first, f"{name}_raw")
             sums.append(round_sum(m, raw, 15, name))
         sums += [register(m, odd, first, f"odd_{level}") for odd in terms[len(terms) // 2 * 2 :]]
         terms = [register(m, value, second, f"level_{level}_{i}") for i, value in enumerate(sums)]

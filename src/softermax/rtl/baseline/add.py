@@ -14,13 +14,13 @@ from softermax.rtl.pipeline import register
 class RawSum:
     """A sum before it is rounded: what an adder of two stages keeps between them."""
 
-    places: Value  # 12 bits: a carry, the leading place, ten behind it
+    places: Value  # 12 bits: a carry, the leading place, ten below it
     guard: Value
     sticky: Value
     exponent: Value
 
-    def behind(self, m: Module, enable: Value, name: str) -> RawSum:
-        """The same behind a register."""
+    def registered(self, m: Module, enable: Value, name: str) -> RawSum:
+        """The same after a register."""
         kept = register(m, Cat(self.places, self.guard, self.sticky, self.exponent), enable, name)
         return RawSum(kept[:12], kept[12], kept[13], kept[14:])
 

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.pipeline import follow, register
 
 QUOTIENT_BITS = 13
-"""One in front of the point; eleven from the first that is not zero are kept and the next one rounds."""
-BITS_A_STAGE = 2
+"""One before the point; eleven from the first that is not zero are kept and the next one rounds."""
+BITS_PER_STAGE = 2
 
 
 class Divide(wiring.Component):
@@ -20,17 +20,17 @@ class Divide(wiring.Component):
 
     Digit by digit without restoring: each row adds or subtracts the divisor as the remainder before
     was negative or not. The quotient of two 11-bit significands never lies halfway between two
-    numbers, so the bit behind the last tells how to round and the remainder is not needed; nor does a
+    numbers, so the bit after the last tells how to round and the remainder is not needed; nor does a
     quotient ever round up to the next power of two, so its exponent is known from the first bit.
 
     Quotients below 2^-14 are zero, and so is one of a zero dividend, whatever the divisor. The results'
     sign and upper exponent bit are zero and not stored, as are those of the dividends: neither exceeds 1.
 
-    stages   `BITS_A_STAGE` bits of the quotient each    | remainder, quotient so far, exponent
+    stages   `BITS_PER_STAGE` bits of the quotient each    | remainder, quotient so far, exponent
     last     rounded                                     | quotient
     """
 
-    stages = -(-QUOTIENT_BITS // BITS_A_STAGE)
+    stages = -(-QUOTIENT_BITS // BITS_PER_STAGE)
 
     def __init__(self, lanes: int) -> None:
         self._lanes = lanes
@@ -62,7 +62,7 @@ class Divide(wiring.Component):
         scale: Value = Cat(exponent[:4], exponent[6] | ~dividend[10:].any())
         bits: list[Value] = [~remainder[11]]
         for stage in range(self.stages):
-            while len(bits) < min(BITS_A_STAGE * (stage + 1), QUOTIENT_BITS):
+            while len(bits) < min(BITS_PER_STAGE * (stage + 1), QUOTIENT_BITS):
                 remainder = _row(m, remainder, divisors[stage], f"remainder_{len(bits)}_{lane}")
                 bits.append(~remainder[11])
             if stage == self.stages - 1:

@@ -107,7 +107,7 @@ def _minus_one_less_product(m: Module, d: Signal, lane: int) -> Value:
 
 
 def _power_fraction(m: Module, g: Value, lane: int) -> Value:
-    """The ten bits behind the point of 2^g."""
+    """The ten bits after the point of 2^g."""
     lines = model.power_lines()
     rest_bits = model.POWER_FRACTION - model.INDEX_BITS
     bits = 10 + model.SLOPE_FRACTION

@@ -12,7 +12,7 @@ from amaranth.utils import ceil_log2
 from softermax.rtl.row_buffer import RowBuffer
 from softermax.rtl.words import row_id
 
-LEVELS_A_STAGE = 2
+LEVELS_PER_STAGE = 2
 """Comparisons in a row within a cycle."""
 
 
@@ -23,21 +23,21 @@ class Max(wiring.Component):
     numbers are ordered as unsigned integers, which is what the tree compares. A lane that is masked
     is the smallest of these. Infinities and NaNs are compared by their bits.
 
-    ``maximum`` belongs to the slice that stands behind the last register of the tree and to its row;
+    ``maximum`` belongs to the slice that stands after the last register of the tree and to its row;
     ``before`` is what it was before that slice.
     """
 
     def __init__(self, lanes: int, rows: int = 1) -> None:
         self._lanes = lanes
         self._rows = rows
-        self.stages = max(1, -(-ceil_log2(lanes) // LEVELS_A_STAGE))
+        self.stages = max(1, -(-ceil_log2(lanes) // LEVELS_PER_STAGE))
         """Registers between a slice and the comparison with its row."""
         super().__init__(
             {
                 "x": In(data.ArrayLayout(unsigned(16), lanes)),
                 "mask": In(lanes),
-                "enable": In(self.stages),  # the registers of each stage take what is in front of them
-                "first": In(1),  # of the slice behind the tree
+                "enable": In(self.stages),  # the registers of each stage take what is before them
+                "first": In(1),  # of the slice after the tree
                 **{name: In(field) for name, field in row_id(rows).items()},
                 "enable_row": In(1),
                 "maximum": Out(16),
@@ -54,7 +54,7 @@ class Max(wiring.Component):
             m.d.comb += key.eq(Mux(self.mask[lane], Cat(x[:15] ^ x[15].replicate(15), ~x[15]), 0))
             keys.append(key)
         for stage in range(self.stages):
-            for level in range(LEVELS_A_STAGE):
+            for level in range(LEVELS_PER_STAGE):
                 keys = _larger_of_pairs(m, keys, f"larger_{stage}_{level}")
             registers = [Signal(16, reset_less=True, name=f"stage_{stage}_{i}") for i in range(len(keys))]
             with m.If(self.enable[stage]):

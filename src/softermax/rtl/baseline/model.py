@@ -39,7 +39,7 @@ POWER_FRACTION = 11
 INDEX_BITS = 5
 """The first bits of g choose a line, the rest run along it."""
 SLOPE_FRACTION = 5
-"""Fraction bits, behind the result's ten, of offset and slope of a line."""
+"""Fraction bits, below the result's ten, of offset and slope of a line."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ STAGES = 2
 
 
 def multiply(m: Module, a: Value, b: Value, enable: tuple[Value, Value], name: str) -> Signal:
-    """``a·b`` behind two registers, below 2^-14 zero. Numbers are exponent and ten bits of fraction; one is
+    """``a·b`` after two registers, below 2^-14 zero. Numbers are exponent and ten bits of fraction; one is
     at most 1, so that the product does not exceed the other. The result is as long as the longer one.
 
     stage 1   significands multiplied, exponents added   | product, exponent

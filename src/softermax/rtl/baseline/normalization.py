@@ -14,7 +14,7 @@ from softermax.rtl.pipeline import follow, stages
 
 
 class Normalization(wiring.Component):
-    """Slices of a row's exponentials and its sum in; probabilities out, `latency` cycles later, a slice a cycle.
+    """Slices of a row's exponentials and its sum in; probabilities out, `latency` cycles later, a slice per cycle.
 
     The sum is taken with the last slice of its row. Back-pressure stops the pipeline as a whole.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Signal, Value, unsigned
@@ -23,6 +24,18 @@ LOOP = 4
 """Cycles from reading a row's sum to writing it: two to multiply, two to add."""
 
 
+@dataclass(frozen=True)
+class _Flow:
+    """When registers take what is before them, and where the slices stand."""
+
+    enables: list[Signal]
+    loop_enables: list[Signal]
+    into_sums: Signal
+    where: list[Signal]
+    """First, last and row of the slice in each stage."""
+    row_summed: Value
+
+
 class OnlineUnnormed(wiring.Component):
     """Slices of scores in, once; ``e^(x - max)`` out, with the running max that each slice refers to, and
     the sum of each row that ends.
@@ -30,7 +43,7 @@ class OnlineUnnormed(wiring.Component):
     With every slice the row's sum is renormalised: times ``e^(old max - new max)``, which one lane more
     than there are scores computes. That loop takes four cycles, so slices of one row may come every
     fourth cycle (`cycles_per_slice`); between them there is room for other rows, up to ``rows`` of them, and
-    with four or more in turn the unit takes a slice a cycle. A slice that comes too early waits.
+    with four or more in turn the unit takes a slice per cycle. A slice that comes too early waits.
     """
 
     def __init__(self, lanes: int, rows: int = 1) -> None:
@@ -61,8 +74,51 @@ class OnlineUnnormed(wiring.Component):
         m.submodules.exponential = exponential = self.exponential
         m.submodules.accumulation = accumulation = self.accumulation
         slices, unnormed, sums = self.slices, self.unnormed, self.sums
+        flow = self._flow(m)
+        enables, tree, to_max = flow.enables, self.max.stages, self.max.stages + 1
+        first, last = to_max + subtract.stages, self.latency
 
-        # The loop goes on while a slice in front of it waits for its row; both stop for the outputs.
+        # The scores wait for their max.
+        waiting = follow(m, Cat(slices.p.x, slices.p.mask), enables[:to_max], "waiting")
+        x = Signal(data.ArrayLayout(unsigned(16), self.lanes))
+        maxima = follow(m, Cat(self.max.maximum, self.max.before), enables[tree:to_max], "maximum")
+        marked = Cat(waiting[-1][16 * self.lanes :], ~flow.where[to_max - 1][0])
+        masks = follow(m, marked, enables[to_max:first], "mask")
+        running = follow(m, maxima[-1][:16], enables[to_max:last], "running")
+        m.d.comb += [
+            self.max.x.eq(slices.p.x),
+            self.max.mask.eq(slices.p.mask),
+            self.max.enable.eq(Cat(*enables[:tree])),
+            self.max.first.eq(flow.where[tree - 1][0]),
+            self.max.enable_row.eq(enables[tree]),
+            x.as_value().eq(waiting[-1]),
+            subtract.maximum.eq(maxima[-1][:16]),
+            subtract.enable.eq(Cat(*enables[to_max:first])),
+            exponential.significand.eq(subtract.significand),
+            exponential.exponent.eq(subtract.exponent),
+            exponential.mask.eq(masks[-1]),
+            exponential.enable.eq(Cat(*enables[first:last])),
+            accumulation.terms.eq(exponential.result),
+            accumulation.enable.eq(Cat(*enables[last:], *flow.loop_enables)),
+            unnormed.p.max.eq(running[-1]),
+            unnormed.p.last.eq(flow.where[last - 1][1]),
+            sums.p.powsum.eq(register(m, accumulation.total, flow.into_sums, "powsum")),
+        ]
+        m.d.comb += [subtract.x[lane].eq(x[lane]) for lane in range(self.lanes)]
+        m.d.comb += subtract.x[self.lanes].eq(maxima[-1][16:])
+        m.d.comb += [unnormed.p.u[lane].eq(exponential.result[lane]) for lane in range(self.lanes)]
+        if self.rows > 1:
+            m.d.comb += [
+                self.max.row.eq(flow.where[tree - 1][2:]),
+                accumulation.row.eq(flow.where[-1][2:]),
+                unnormed.p.row.eq(flow.where[last - 1][2:]),
+                sums.p.row.eq(register(m, flow.row_summed, flow.into_sums, "sum_row")),
+            ]
+        return m
+
+    def _flow(self, m: Module) -> _Flow:
+        """The loop goes on while a slice before it waits for its row; both stop for the outputs."""
+        slices, unnormed, sums, accumulation = self.slices, self.unnormed, self.sums, self.accumulation
         held, moving, advance, sum_waits = Signal(), Signal(), Signal(), Signal()
         valids, enables = stages(m, slices.valid, advance, self.latency + tree_stages(self.lanes), "stage")
         into_loop, sum_ends = Signal(), Signal()
@@ -79,64 +135,20 @@ class OnlineUnnormed(wiring.Component):
         written = Signal()
         m.d.comb += written.eq(loop_valids[-1] & moving)
 
-        # Where a slice stands in its row goes along, and so do its row and mask as far as they are needed.
-        names = {name: getattr(slices.p, name) for name in row_id(self.rows)}
-        where = follow(m, Cat(slices.p.first, slices.p.last, *names.values()), enables, "where")
+        # Where a slice stands in its row goes along, and so does its row.
+        ids = [getattr(slices.p, name) for name in row_id(self.rows)]
+        where = follow(m, Cat(slices.p.first, slices.p.last, *ids), enables, "where")
         in_loop = follow(m, where[-1][1:], loop_enables, "in_loop")
         m.d.comb += sum_ends.eq(loop_valids[-1] & in_loop[-1][0])
         into_sums = Signal()
-        m.d.comb += into_sums.eq(sum_ends & moving)
+        m.d.comb += [into_sums.eq(sum_ends & moving), accumulation.in_flight.eq(Cat(*loop_valids))]
         with m.If(into_sums | sums.ready):
             m.d.sync += sums.valid.eq(into_sums)
-
-        # The scores wait for their max.
-        tree, to_max = self.max.stages, self.max.stages + 1
-        waiting = follow(m, Cat(slices.p.x, slices.p.mask), enables[:to_max], "waiting")
-        x = Signal(data.ArrayLayout(unsigned(16), self.lanes))
-        maxima = follow(m, Cat(self.max.maximum, self.max.before), enables[tree:to_max], "maximum")
-        masks = follow(
-            m,
-            Cat(waiting[-1][16 * self.lanes :], ~where[to_max - 1][0]),
-            enables[to_max : to_max + subtract.stages],
-            "mask",
-        )
-        running = follow(m, maxima[-1][:16], enables[to_max : self.latency], "running")
-        first, last = to_max + subtract.stages, self.latency
-        m.d.comb += [
-            self.max.x.eq(slices.p.x),
-            self.max.mask.eq(slices.p.mask),
-            self.max.enable.eq(Cat(*enables[:tree])),
-            self.max.first.eq(where[tree - 1][0]),
-            self.max.enable_row.eq(enables[tree]),
-            x.as_value().eq(waiting[-1]),
-            subtract.maximum.eq(maxima[-1][:16]),
-            subtract.enable.eq(Cat(*enables[to_max:first])),
-            exponential.significand.eq(subtract.significand),
-            exponential.exponent.eq(subtract.exponent),
-            exponential.mask.eq(masks[-1]),
-            exponential.enable.eq(Cat(*enables[first:last])),
-            accumulation.terms.eq(exponential.result),
-            accumulation.enable.eq(Cat(*enables[last:], *loop_enables, written)),
-            accumulation.in_flight.eq(Cat(*loop_valids)),
-            unnormed.p.max.eq(running[-1]),
-            unnormed.p.last.eq(where[last - 1][1]),
-            sums.p.powsum.eq(register(m, accumulation.total, into_sums, "powsum")),
-        ]
-        m.d.comb += [subtract.x[lane].eq(x[lane]) for lane in range(self.lanes)]
-        m.d.comb += subtract.x[self.lanes].eq(maxima[-1][16:])
-        m.d.comb += [unnormed.p.u[lane].eq(exponential.result[lane]) for lane in range(self.lanes)]
-        if self.rows > 1:
-            m.d.comb += [
-                self.max.row.eq(where[tree - 1][2:]),
-                accumulation.row.eq(where[-1][2:]),
-                unnormed.p.row.eq(where[last - 1][2:]),
-                sums.p.row.eq(register(m, in_loop[-1][1:], into_sums, "sum_row")),
-            ]
-        return m
+        return _Flow(enables, [*loop_enables, written], into_sums, where, in_loop[-1][1:])
 
 
 class OnlineAccumulation(wiring.Component):
-    """Adds the lanes of each slice by a tree, and to it the row's sum times the lane behind the others.
+    """Adds the lanes of each slice by a tree, and to it the row's sum times the lane after the others.
 
     stages   the tree, see `add_tree`                     | sum of the slice
     then     the row's sum multiplied, in two stages      | product
@@ -150,10 +162,10 @@ class OnlineAccumulation(wiring.Component):
         super().__init__(
             {
                 "terms": In(data.ArrayLayout(unsigned(14), lanes + 1)),
-                **{name: In(field) for name, field in row_id(rows).items()},  # of the slice behind the tree
+                **{name: In(field) for name, field in row_id(rows).items()},  # of the slice after the tree
                 "enable": In(tree_stages(lanes) + LOOP),
                 "in_flight": In(LOOP - 1),  # which stages of the loop hold a slice
-                "busy": Out(1),  # the row of the slice behind the tree is one of those
+                "busy": Out(1),  # the row of the slice after the tree is one of those
                 "total": Out(15),
             }
         )
@@ -169,7 +181,7 @@ class OnlineAccumulation(wiring.Component):
         so_far = Signal(15)
         product = multiply(m, so_far, factor, (enable[0], enable[1]), "renormed")
         waiting = follow(m, slice_sum, enable[:2], "slice_sum")[-1]
-        raw = align_and_add(m, product, waiting, "row").behind(m, enable[2], "row_raw")
+        raw = align_and_add(m, product, waiting, "row").registered(m, enable[2], "row_raw")
         m.d.comb += self.total.eq(round_sum(m, raw, 15, "row_sum"))
         if self._rows == 1:
             m.d.comb += [

@@ -23,11 +23,11 @@ from softermax.rtl.pipeline import follow, stages
 
 
 class OnlineNormalization(wiring.Component):
-    """``u·(e^(slice max - row max) / sum)``: one factor a slice, and one multiplication a lane.
+    """``u·(e^(slice max - row max) / sum)``: one factor per slice, and one multiplication per lane.
 
     The factor takes an exponential and a division, so the max of each slice comes ahead of its
     exponentials, in a stream of its own, and the exponentials need not be kept meanwhile. ``rows`` has the
-    max and the sum of each row, taken with the max of its last slice. A slice a cycle; probabilities
+    max and the sum of each row, taken with the max of its last slice. A slice per cycle; probabilities
     come `latency` cycles after their exponentials, if these come at least `ahead` cycles after their max.
 
     With the row's max for every slice this divides by multiplying with the reciprocal: less to build

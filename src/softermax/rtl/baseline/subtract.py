@@ -27,7 +27,7 @@ class Subtract(wiring.Component):
 
     stage 1   exponents compared, significands swapped            | larger, smaller, how far apart
     stage 2   smaller one aligned, added or subtracted            | 15 places and exponent
-    (behind the register) one place up or down, rounded
+    after it  one place up or down, rounded, without a register
     """
 
     stages = 2
@@ -90,7 +90,7 @@ class Subtract(wiring.Component):
         )
         places, carry = summed[:15], summed[14]
 
-        # Behind the register. Eleven places count, from the carry, the one below it or the next one.
+        # After the register. Eleven places count, from the carry, the one below it or the next one.
         whole, neither = signal(1, "whole"), signal(1, "neither")
         up_carry, up_whole, up = signal(1, "up_carry"), signal(1, "up_whole"), signal(1, "up")
         m.d.comb += [

@@ -20,8 +20,8 @@ class Unnormed(wiring.Component):
     """Each row comes twice: its slices through ``first_pass``, then again through ``second_pass``.
 
     The first pass finds the row's max; the second one gives ``e^(x - max)`` of every slice in
-    ``unnormed`` and the row's sum in ``sums``. Both passes take a slice a cycle and run at the same time, the
-    second one a row behind: a max waits until the row's last slice has come again, and until then
+    ``unnormed`` and the row's sum in ``sums``. Both passes take a slice per cycle and run at the same time, the
+    second one a row later: a max waits until the row's last slice has come again, and until then
     the next row's max has to wait.
 
     ``unnormed`` comes `latency` cycles after its slice, a sum `sum_latency` cycles after the row's last

@@ -24,7 +24,7 @@ class AttentionTile(wiring.Component):
     may have.
 
     Each PE p takes its ``commands_p``. Probabilities come row by row, the PE's number in the upper bits of
-    the row id. ``counts`` shows, behind each row, how often PE 0 used each memory so far.
+    the row id. ``counts`` shows, after each row, how often PE 0 used each memory so far.
     """
 
     def __init__(self, config: PEConfig, spec: SoftermaxSpec, depth: int, pes: int = 1) -> None:

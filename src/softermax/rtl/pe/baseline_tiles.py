@@ -69,7 +69,7 @@ class BaselineTile(wiring.Component):
                 into.p.first.eq(read.p.first),
                 into.p.last.eq(read.p.last),
             ]
-        # A row's exponentials wait for its sum, which comes behind its last slice: room for two rows.
+        # A row's exponentials wait for its sum, which comes after its last slice: room for two rows.
         width = unnormed.unnormed.p.shape().size
         m.submodules.waiting = waiting = fifo.SyncFIFOBuffered(
             width=width, depth=2 * self.depth + unnormed.sum_latency

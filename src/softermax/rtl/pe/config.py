@@ -31,7 +31,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class PEConfig:
-    """A PE: ``lanes`` dot products a cycle of ``vector_size`` elements each, and its three memories.
+    """A PE: ``lanes`` dot products per cycle of ``vector_size`` elements each, and its three memories.
 
     A word of the input buffer is a vector, of the weight buffer one vector for each lane, of the
     collector one accumulator for each lane; so the collector's size sets how many queries share

@@ -30,7 +30,7 @@ def counts_layout(softmax: Softmax) -> data.StructLayout:
 def show_counts(
     m: Module, counts: Any, softmax: Softmax, processing: ProcessingElement, stores: list[Any], row_ends: Any
 ) -> None:
-    """Counters, offered behind every row: the last ones are those of the whole job."""
+    """Counters, offered after every row: the last ones are those of the whole run."""
     named = zip((*COUNTED, *STORES[softmax]), (*processing.accesses, *stores), strict=True)
     for name, access in (dict(named) | {"cycles": Const(1)}).items():
         counter = Signal(COUNT_BITS, name=f"count_{name}")

@@ -51,8 +51,8 @@ class DeferredTile(wiring.Component):
         wiring.connect(m, post.weights, store.write)
         wiring.connect(m, post.finished, wiring.flipped(self.finished))
         weights, values, slices = store.read_0, self.values, tail.slices
-        # The tail rounds unnormed words itself: a weight with zeros behind it stays what it is.
-        behind = self.spec.scores.unnormed.fraction - self.spec.weight.fraction
+        # The tail rounds unnormed words itself: a weight with zeros below it stays what it is.
+        below = self.spec.scores.unnormed.fraction - self.spec.weight.fraction
         m.d.comb += [
             slices.valid.eq(weights.valid & values.valid),
             weights.ready.eq(values.valid & slices.ready),
@@ -61,7 +61,7 @@ class DeferredTile(wiring.Component):
             slices.p.last.eq(weights.p.last),
             slices.p.v.eq(values.p.v),
             *(
-                slices.p.u[lane].eq(Cat(Const(0, behind), weights.p.word.w[lane]))
+                slices.p.u[lane].eq(Cat(Const(0, below), weights.p.word.w[lane]))
                 for lane in range(self.config.lanes)
             ),
         ]

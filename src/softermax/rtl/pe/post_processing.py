@@ -1,6 +1,6 @@
-"""The post-processing unit: accumulators requantised, and the Unnormed Softmax unit behind it.
+"""The post-processing unit: accumulators requantised, and the Unnormed Softmax unit after it.
 
-All units take a whole query's scores of a group a cycle, NLanes of them. With the weights staying for
+All units take a whole query's scores of a group per cycle, NLanes of them. With the weights staying for
 all queries, that is how fast the lanes finish scores while they work on the last chunk of a group, so a
 narrower unit would hold the lanes up there.
 """

@@ -13,6 +13,7 @@ from softermax.rtl.pe.config import OPERAND_BITS, PEConfig
 from softermax.rtl.pe.schedule import Schedule
 from softermax.rtl.pe.vector_mac import VectorMac
 from softermax.rtl.pe.words import Kind, accumulators, command_layout, scores_layout
+from softermax.rtl.pipeline import follow, register, stages
 
 BUFFERS = ("input_buffer", "weight_buffer", "collector")
 
@@ -49,100 +50,90 @@ class ProcessingElement(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.schedule = schedule = self.schedule
-        m.submodules.input_buffer = input_buffer = self.input_buffer
-        m.submodules.weight_buffer = weight_buffer = self.weight_buffer
-        m.submodules.collector = collector = self.collector
-        commands, scores = self.commands, self.scores
-
-        # Commands: a run keeps the next command waiting until its last step has left.
-        valid = {stage: Signal(name=f"valid_{stage}") for stage in (1, 2, 3)}
-        run = {name: Signal.like(getattr(commands.p, name), reset_less=True, name=name)
-               for name in ("keys", "first", "last", "mantissa", "shift")}  # fmt: skip
-        taken = Signal()
+        for name in BUFFERS:
+            m.submodules[name] = getattr(self, name)
+        scores = self.scores
         advance = Signal()
+        valids, enables = stages(m, schedule.step, advance, 3, "stage")
+        m.d.comb += [schedule.advance.eq(advance), advance.eq(~scores.valid | scores.ready)]
+        run = self._take_commands(m, valids)
+        at_2, at_3 = self._read_operands(m, enables)
+        self._accumulate(m, enables, at_2, at_3)
+
+        # Stage 4: back into the collector, or out.
         m.d.comb += [
-            commands.ready.eq(~schedule.step & ~valid[1] & ~valid[2] & ~valid[3]),
+            self.collector.write.eq(valids[-1] & advance & ~at_3.last_chunk),
+            self.collector.write_address.eq(at_3.row),
+            scores.valid.eq(valids[-1] & at_3.last_chunk),
+            scores.p.row.eq(at_3.row),
+            scores.p.first.eq(at_3.first_group & run["first"]),
+            scores.p.last.eq(at_3.last_group & run["last"]),
+            scores.p.ends_tile.eq(scores.p.last & at_3.last_row),
+            scores.p.mantissa.eq(run["mantissa"]),
+            scores.p.shift.eq(run["shift"]),
+            *(
+                scores.p.mask[lane].eq(~at_3.last_group | (lane < run["keys"]))
+                for lane in range(self.config.lanes)
+            ),
+        ]
+        ports = [port for name in BUFFERS for port in (getattr(self, name).read, getattr(self, name).write)]
+        m.d.comb += self.accesses.eq(Cat(*ports))
+        return m
+
+    def _take_commands(self, m: Module, valids: list[Signal]) -> dict[str, Signal]:
+        """Writes and starts; a run keeps the next command waiting until its last step has left. What a run has to say
+        of all its scores."""
+        commands, schedule = self.commands, self.schedule
+        input_buffer, weight_buffer = self.input_buffer, self.weight_buffer
+        operands = commands.p["data"].as_value()
+        taken = Signal()
+        m.d.comb += [
+            commands.ready.eq(~Cat(schedule.step, *valids).any()),
             taken.eq(commands.valid & commands.ready),
             schedule.start.eq(taken & (commands.p.kind == Kind.RUN)),
             schedule.queries.eq(commands.p.queries),
             schedule.groups.eq(commands.p.groups),
             schedule.chunks.eq(commands.p.chunks),
-            schedule.advance.eq(advance),
             input_buffer.write.eq(taken & (commands.p.kind == Kind.INPUT)),
             input_buffer.write_address.eq(commands.p.address),
-            input_buffer.write_data.eq(
-                commands.p["data"].as_value()[: len(input_buffer.write_data.as_value())]
-            ),
+            input_buffer.write_data.eq(operands[: len(input_buffer.write_data.as_value())]),
             weight_buffer.write.eq(taken & (commands.p.kind == Kind.WEIGHTS)),
             weight_buffer.write_address.eq(commands.p.address),
-            weight_buffer.write_data.eq(commands.p["data"].as_value()),
+            weight_buffer.write_data.eq(operands),
         ]
-        with m.If(schedule.start):
-            m.d.sync += [register.eq(getattr(commands.p, name)) for name, register in run.items()]
+        names = ("keys", "first", "last", "mantissa", "shift")
+        return {name: register(m, getattr(commands.p, name), schedule.start, name) for name in names}
 
-        # Stage 0 to 1: readings.
-        into_1 = Signal()
+    def _read_operands(self, m: Module, enables: list[Signal]) -> tuple[data.View, data.View]:
+        """Stage 0: addresses. Where the steps of stages 2 and 3 stand in their run."""
+        schedule, input_buffer, weight_buffer = self.schedule, self.input_buffer, self.weight_buffer
         m.d.comb += [
-            into_1.eq(schedule.step & advance),
-            input_buffer.read.eq(into_1),
+            input_buffer.read.eq(enables[0]),
             input_buffer.read_address.eq(schedule.input_address),
-            weight_buffer.read.eq(into_1 & schedule.first_row),
+            weight_buffer.read.eq(enables[0] & schedule.first_row),
             weight_buffer.read_address.eq(schedule.weight_address),
         ]
-        flags = Cat(
-            schedule.row, schedule.last_row, schedule.first_chunk, schedule.last_chunk,
-            schedule.first_group, schedule.last_group,
-        )  # fmt: skip
-        flags_1, flags_2, flags_3 = (
-            Signal.like(flags, reset_less=True, name=f"flags_{i}") for i in (1, 2, 3)
-        )
-        with m.If(advance):
-            m.d.sync += [valid[1].eq(schedule.step), valid[2].eq(valid[1]), valid[3].eq(valid[2])]
-        with m.If(into_1):
-            m.d.sync += flags_1.eq(flags)
+        names = ("row", "last_row", "first_chunk", "last_chunk", "first_group", "last_group")
+        place = Signal(data.StructLayout({name: getattr(schedule, name).shape() for name in names}))
+        m.d.comb += [place[name].eq(getattr(schedule, name)) for name in names]
+        _, at_2, at_3 = follow(m, place, enables, "place", 1)
+        return at_2, at_3
 
-        # Stages 1 to 3: products, then their sums beside what the collector has.
-        bits = len(schedule.row)
-        into_2, into_3 = Signal(), Signal()
+    def _accumulate(self, m: Module, enables: list[Signal], at_2: data.View, at_3: data.View) -> None:
+        """Stages 1 to 4 of the lanes: products, then their sums beside what the collector has."""
+        collector = self.collector
         m.d.comb += [
-            into_2.eq(valid[1] & advance),
-            into_3.eq(valid[2] & advance),
-            collector.read.eq(into_3 & ~flags_2[bits + 1]),
-            collector.read_address.eq(flags_2[:bits]),
+            collector.read.eq(enables[2] & ~at_2.first_chunk),
+            collector.read_address.eq(at_2.row),
         ]
-        with m.If(into_2):
-            m.d.sync += flags_2.eq(flags_1)
-        with m.If(into_3):
-            m.d.sync += flags_3.eq(flags_2)
-
-        # Stage 4: sums.
-        row, last_row, first_chunk, last_chunk, first_group, last_group = (
-            flags_3[:bits], *(flags_3[bits + i] for i in range(5))
-        )  # fmt: skip
         for lane, mac in enumerate(self.macs):
             m.submodules[f"mac_{lane}"] = mac
             m.d.comb += [
-                mac.vector.eq(input_buffer.read_data),
-                mac.weights.eq(weight_buffer.read_data[lane]),
-                mac.enable.eq(Cat(into_2, into_3)),
-                mac.first.eq(first_chunk),
+                mac.vector.eq(self.input_buffer.read_data),
+                mac.weights.eq(self.weight_buffer.read_data[lane]),
+                mac.enable.eq(Cat(enables[1], enables[2])),
+                mac.first.eq(at_3.first_chunk),
                 mac.collected.eq(collector.read_data[lane]),
                 collector.write_data[lane].eq(mac.accumulated),
-                scores.p.acc[lane].eq(mac.accumulated),
-                scores.p.mask[lane].eq(~last_group | (lane < run["keys"])),
+                self.scores.p.acc[lane].eq(mac.accumulated),
             ]
-        m.d.comb += [
-            collector.write.eq(valid[3] & advance & ~last_chunk),
-            collector.write_address.eq(row),
-            scores.valid.eq(valid[3] & last_chunk),
-            advance.eq(~scores.valid | scores.ready),
-            scores.p.row.eq(row),
-            scores.p.first.eq(first_group & run["first"]),
-            scores.p.last.eq(last_group & run["last"]),
-            scores.p.ends_tile.eq(scores.p.last & last_row),
-            scores.p.mantissa.eq(run["mantissa"]),
-            scores.p.shift.eq(run["shift"]),
-        ]
-        ports = [port for name in BUFFERS for port in (getattr(self, name).read, getattr(self, name).write)]
-        m.d.comb += self.accesses.eq(Cat(*ports))
-        return m

@@ -44,7 +44,7 @@ class Requantize(wiring.Component):
             {
                 "acc": In(signed(ACCUMULATOR_BITS)),
                 "mantissa": In(unsigned(config.scale_bits)),
-                "enable": In(self.registers),  # each stage's take what is in front of them
+                "enable": In(self.registers),  # each stage's take what is before them
                 "shift": In(unsigned(SHIFT_BITS)),
                 "x": Out(word(spec.input)),
             }
@@ -80,7 +80,7 @@ class Requantize(wiring.Component):
     def _near_a_half(m: Module, whole: Signal, fraction: Signal, sticky: Value) -> Value:
         """Single precision cannot tell the number from a half.
 
-        A half is 100..., and just below it lies 011...: behind the first bit there are only opposites of it, as far
+        A half is 100..., and just below it lies 011...: after the first bit there are only opposites of it, as far
         as single precision reaches. It reaches `SINGLE_BITS` places from the leading one, one further where the
         number is rounded, and one further still below a power of two.
         """
@@ -101,9 +101,9 @@ class Requantize(wiring.Component):
 
 
 def magnitude_product(m: Module, acc: Value, mantissa: Value, enable: Value) -> tuple[Signal, Signal]:
-    """``|acc| * mantissa`` and whether acc is negative, behind two registers.
+    """``|acc| * mantissa`` and whether acc is negative, after two registers.
 
-    Carries run through the lower half in front of the second register and through the upper half behind it.
+    Carries run through the lower half before the second register and through the upper half after it.
     """
     magnitude = Signal(ACCUMULATOR_BITS, reset_less=True)
     product = Signal(ACCUMULATOR_BITS + len(mantissa))

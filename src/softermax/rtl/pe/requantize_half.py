@@ -28,7 +28,7 @@ class RequantizeHalf(wiring.Component):
     stage 1   magnitude                                                     | magnitude and sign
     stage 2   times mantissa                                                | product
     stage 3   shifted to units of half precision                            | units, sticky
-    stage 4   normalised                                                    | exponent, fraction, what is behind it
+    stage 4   normalised                                                    | exponent, fraction, what is below it
     stage 5   rounded, without a register
     """
 
@@ -39,7 +39,7 @@ class RequantizeHalf(wiring.Component):
             {
                 "acc": In(signed(ACCUMULATOR_BITS)),
                 "mantissa": In(unsigned(config.scale_bits)),
-                "enable": In(self.registers),  # each stage's take what is in front of them
+                "enable": In(self.registers),  # each stage's take what is before them
                 "shift": In(unsigned(SHIFT_BITS)),
                 "x": Out(unsigned(16)),
             }
@@ -48,7 +48,7 @@ class RequantizeHalf(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         product, negative = magnitude_product(m, self.acc, self.mantissa, self.enable)
-        # One place behind the smallest number, so that even that is rounded.
+        # One place below the smallest number, so that even that is rounded.
         fixed, lost = shift_right_sticky(m, Cat(Const(0, UNITS + 1), product), self.shift, "fixed")
         units = Signal(16 + UNITS + 1, reset_less=True)
         over, sticky, minus = (Signal(reset_less=True, name=name) for name in ("over", "sticky", "minus"))
@@ -68,11 +68,11 @@ class RequantizeHalf(wiring.Component):
             m.d.comb += [kept.eq(units[1:]), half.eq(units[0]), rest.eq(sticky)]
         for place in range(lowest, len(units)):
             with m.Elif(units[place:] == 1):
-                behind = place - FRACTION_BITS
+                end = place - FRACTION_BITS
                 m.d.comb += [
-                    kept.eq(Cat(units[behind:place], Const(place - lowest + 1, 5))),
-                    half.eq(units[behind - 1]),
-                    rest.eq(sticky | units[: behind - 1].any()),
+                    kept.eq(Cat(units[end:place], Const(place - lowest + 1, 5))),
+                    half.eq(units[end - 1]),
+                    rest.eq(sticky | units[: end - 1].any()),
                 ]
         found = register(m, Cat(kept, half & (rest | kept[0]), over, minus), self.enable[3], "found")
         magnitude, up = found[:15], found[15]

@@ -14,7 +14,7 @@ from softermax.rtl.pe.words import MAX_CHUNKS, row_bits
 
 
 class Schedule(wiring.Component):
-    """One step a cycle: for each group of keys, for each chunk of their vectors, for each query.
+    """One step per cycle: for each group of keys, for each chunk of their vectors, for each query.
 
     The weights of a group's chunk are read once and serve all queries, the vector of a query is read in
     every step. `start` takes the counts; ``step`` is 1 while there are steps, and `advance` goes to the next.

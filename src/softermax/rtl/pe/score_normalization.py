@@ -2,7 +2,7 @@
 
 An unnormed word is ``2^f >> k``, k counted from the running max, and Normalization shifts it on to the row's
 max; shifts that truncate compose, so that is ``2^f`` shifted by the distance to the row's max (A3, A5). Two bits of a
-table and a shifter a lane make it from the score, which has half the bits to wait with and needs no max beside it.
+table and a shifter per lane make it from the score, which has half the bits to wait with and needs no max beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.pipeline import follow
 from softermax.rtl.power_of_two import PowerOfTwo
 from softermax.rtl.words import finished_row_layout, integer_max, lanes_of, output_layout
 from softermax.spec import SoftermaxSpec
@@ -27,7 +28,7 @@ def scored_layout(spec: SoftermaxSpec, lanes: int) -> data.StructLayout:
 
 
 class ScoreNormalization(wiring.Component):
-    """`Normalization` behind a Power of Two: finished rows and the slices of their scores in, probabilities out.
+    """`Normalization` after a Power of Two: finished rows and the slices of their scores in, probabilities out.
 
     stage 1   scores                                    | scores, mask, max
     stage 2   k of every lane                           | k and f of every lane, max
@@ -71,26 +72,17 @@ class ScoreNormalization(wiring.Component):
             m.d.sync += valid_2.eq(into_2)
         with m.If(~valid_3 | numerators.ready):
             m.d.sync += valid_3.eq(into_3)
-        at_2, at_3 = (
-            {
-                name: Signal.like(getattr(slices.p, name), reset_less=True, name=f"{name}_{stage}")
-                for name in ("max", "last")
-            }
-            for stage in (2, 3)
-        )
-        with m.If(into_2):
-            m.d.sync += [register.eq(getattr(slices.p, name)) for name, register in at_2.items()]
-        with m.If(into_3):
-            m.d.sync += [register.eq(at_2[name]) for name, register in at_3.items()]
+        row_max = follow(m, slices.p.max, [into_2, into_3], "max", 2)
+        last = follow(m, slices.p.last, [into_2, into_3], "last", 2)
         m.d.comb += [
             power_of_two.x.eq(slices.p.x),
             power_of_two.mask.eq(slices.p.mask),
             power_of_two.enable_2.eq(into_2),
-            power_of_two.running_max.eq(at_2["max"]),
+            power_of_two.running_max.eq(row_max[0]),
             power_of_two.enable_3.eq(into_3),
             numerators.p.u.eq(power_of_two.unnormed),
-            numerators.p.max.eq(at_3["max"]),
-            numerators.p.last.eq(at_3["last"]),
+            numerators.p.max.eq(row_max[1]),
+            numerators.p.last.eq(last[1]),
         ]
         wiring.connect(m, wiring.flipped(self.finished), normalization.finished)
         wiring.connect(m, normalization.probabilities, wiring.flipped(self.probabilities))

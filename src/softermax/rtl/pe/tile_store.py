@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, unsigned
@@ -23,6 +24,16 @@ def stored_layout(content: Any, rows: int) -> data.StructLayout:
 def replayed_layout(content: Any, rows: int) -> data.StructLayout:
     """A slice on its way out."""
     return data.StructLayout({"word": content, "row": unsigned(ceil_log2(rows)), "first": 1, "last": 1})
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """What is known of the tile in each half of the store."""
+
+    last_row: Array
+    last_slice: Array
+    full: list[Array]
+    """For each reader."""
 
 
 class TileStore(wiring.Component):
@@ -52,62 +63,72 @@ class TileStore(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        size = self.rows * self.depth
-        m.submodules.slices = slices = Memory(shape=self._content, depth=2 * size, init=[])
-        write, writing = self.write, slices.write_port()
-
-        # Of each half: what its tile has, and for which readers it is still full.
-        half = Signal()
-        full = [Array(Signal(name=f"full_{reader}_{h}") for h in range(2)) for reader in range(self.readers)]
-        last_row = Array(Signal.like(write.p.row, reset_less=True, name=f"last_row_{h}") for h in range(2))
-        last_slice = Array(
-            Signal(range(self.depth), reset_less=True, name=f"last_slice_{h}") for h in range(2)
+        depth = 2 * self.rows * self.depth
+        m.submodules.slices = slices = Memory(shape=self._content, depth=depth, init=[])
+        # Of each half: the last row and slice of its tile, and for which readers it is still full.
+        tile = _Tiles(
+            Array(
+                Signal.like(self.write.p.row, reset_less=True, name=f"last_row_{half}") for half in range(2)
+            ),
+            Array(Signal(range(self.depth), reset_less=True, name=f"last_slice_{half}") for half in range(2)),
+            [
+                Array(Signal(name=f"full_{reader}_{half}") for half in range(2))
+                for reader in range(self.readers)
+            ],
         )
+        writing = slices.write_port()
+        readings = [slices.read_port() for _ in range(self.readers)]
+        self._write(m, writing, tile)
+        for reader, reading in enumerate(readings):
+            self._read(m, reader, reading, tile)
+        m.d.comb += self.accesses.eq(Cat(writing.en, *(reading.en for reading in readings)))
+        return m
 
+    def _write(self, m: Module, writing: Any, tile: _Tiles) -> None:
+        """Slices into a half that every reader is done with."""
+        write = self.write
+        half = Signal()
         # A slice of row 0 begins the next group, unless it is the tile's first.
         fresh = Signal(init=1)
         before, at = Signal(range(self.depth)), Signal(range(self.depth))
         m.d.comb += [
             at.eq(Mux((write.p.row == 0) & ~fresh, before + 1, before)),
-            write.ready.eq(~Cat(*(flags[half] for flags in full)).any()),
+            write.ready.eq(~Cat(*(full[half] for full in tile.full)).any()),
             writing.en.eq(write.valid & write.ready),
-            writing.addr.eq(half * size + at * self.rows + write.p.row),
+            writing.addr.eq(self._address(half, at, write.p.row)),
             writing.data.eq(write.p.word),
         ]
         with m.If(writing.en):
             m.d.sync += [before.eq(at), fresh.eq(0)]
             with m.If(write.p.ends_tile):
                 m.d.sync += [before.eq(0), fresh.eq(1), half.eq(~half)]
-                m.d.sync += [last_row[half].eq(write.p.row), last_slice[half].eq(at)]
-                m.d.sync += [flags[half].eq(1) for flags in full]
+                m.d.sync += [tile.last_row[half].eq(write.p.row), tile.last_slice[half].eq(at)]
+                m.d.sync += [full[half].eq(1) for full in tile.full]
 
-        readings = []
-        for reader in range(self.readers):
-            out = getattr(self, f"read_{reader}")
-            reading = slices.read_port()
-            from_half = Signal(name=f"from_half_{reader}")
-            row = Signal.like(write.p.row, name=f"row_{reader}")
-            place = Signal(range(self.depth), name=f"place_{reader}")
-            issue, ends_row, ends = (
-                Signal(name=f"{name}_{reader}") for name in ("issue", "ends_row", "ends")
-            )
-            m.d.comb += [
-                issue.eq(full[reader][from_half] & (~out.valid | out.ready)),
-                ends_row.eq(place == last_slice[from_half]),
-                ends.eq(ends_row & (row == last_row[from_half])),
-                reading.en.eq(issue),
-                reading.addr.eq(from_half * size + place * self.rows + row),
-                out.p.word.eq(reading.data),
-            ]
-            with m.If(~out.valid | out.ready):
-                m.d.sync += out.valid.eq(issue)
-            with m.If(issue):
-                m.d.sync += [out.p.row.eq(row), out.p.first.eq(place == 0), out.p.last.eq(ends_row)]
-                m.d.sync += place.eq(place + 1)
-                with m.If(ends_row):
-                    m.d.sync += [place.eq(0), row.eq(row + 1)]
-                with m.If(ends):
-                    m.d.sync += [row.eq(0), from_half.eq(~from_half), full[reader][from_half].eq(0)]
-            readings.append(reading.en)
-        m.d.comb += self.accesses.eq(Cat(writing.en, *readings))
-        return m
+    def _read(self, m: Module, reader: int, reading: Any, tile: _Tiles) -> None:
+        """Slices of a full half, row by row."""
+        out, full = getattr(self, f"read_{reader}"), tile.full[reader]
+        from_half = Signal(name=f"from_half_{reader}")
+        row = Signal.like(self.write.p.row, name=f"row_{reader}")
+        place = Signal(range(self.depth), name=f"place_{reader}")
+        issue, ends_row, ends = (Signal(name=f"{name}_{reader}") for name in ("issue", "ends_row", "ends"))
+        m.d.comb += [
+            issue.eq(full[from_half] & (~out.valid | out.ready)),
+            ends_row.eq(place == tile.last_slice[from_half]),
+            ends.eq(ends_row & (row == tile.last_row[from_half])),
+            reading.en.eq(issue),
+            reading.addr.eq(self._address(from_half, place, row)),
+            out.p.word.eq(reading.data),
+        ]
+        with m.If(~out.valid | out.ready):
+            m.d.sync += out.valid.eq(issue)
+        with m.If(issue):
+            m.d.sync += [out.p.row.eq(row), out.p.first.eq(place == 0), out.p.last.eq(ends_row)]
+            m.d.sync += place.eq(place + 1)
+            with m.If(ends_row):
+                m.d.sync += [place.eq(0), row.eq(row + 1)]
+            with m.If(ends):
+                m.d.sync += [row.eq(0), from_half.eq(~from_half), full[from_half].eq(0)]
+
+    def _address(self, half: Signal, place: Signal, row: Any) -> Any:
+        return half * (self.rows * self.depth) + place * self.rows + row

@@ -1,4 +1,4 @@
-"""A lane of the vector MACs: a dot product a cycle, and its addition to an accumulator.
+"""A lane of the vector MACs: a dot product per cycle, and its addition to an accumulator.
 
 Operands are words of sign and magnitude. Those of a real model are small numbers of either sign: in two's
 complement every change of sign switches all upper bits, and the partial products of a multiplier with them.
@@ -69,7 +69,7 @@ class VectorMac(wiring.Component):
             {
                 "vector": In(operands),
                 "weights": In(operands),
-                "enable": In(2),  # the registers of each stage take what is in front of them
+                "enable": In(2),  # the registers of each stage take what is before them
                 "first": In(1),
                 "collected": In(signed(ACCUMULATOR_BITS)),
                 "accumulated": Out(signed(ACCUMULATOR_BITS)),

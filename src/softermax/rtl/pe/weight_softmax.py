@@ -12,7 +12,7 @@ from softermax.fixedpoint import QFormat
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
 from softermax.rtl.power_of_two import PowerOfTwo
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import integer_max, lanes_of
+from softermax.rtl.words import check_buildable, integer_max, lanes_of
 from softermax.spec import DeferredSpec
 
 
@@ -55,5 +55,5 @@ class WeightSoftmax(UnnormedSoftmax):
     """`UnnormedSoftmax` with weights for unnormed words: PowSum adds up what P·V will take, and no more."""
 
     def __init__(self, spec: DeferredSpec, rows: int = 1) -> None:
-        super().__init__(spec.scores.replace(unnormed=_word(spec), powsum=spec.powsum), rows)
-        self.power_of_two = Weights(spec, self.lanes)
+        words = spec.scores.replace(unnormed=_word(spec), powsum=spec.powsum)
+        super().__init__(words, rows, Weights(spec, check_buildable(spec.scores)))
