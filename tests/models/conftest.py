@@ -14,12 +14,9 @@ pytest.importorskip("transformers")
 
 @pytest.fixture
 def inputs():
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(5, 97, (3, 21), generator=generator)
-    mask = torch.ones_like(ids)
-    mask[0, 13:] = 0
-    mask[1, 18:] = 0
-    return {"input_ids": ids, "attention_mask": mask}
+    from .tiny_models import build, some_inputs
+
+    return some_inputs(build("bert"))
 
 
 @pytest.fixture(autouse=True)

@@ -171,7 +171,7 @@ def test_a_graph_that_differs_is_refused(
 
 def test_deferred_normalisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="deferred"):
-        onnx_models.export_model(enable(tiny_bert(), "paper", deferred=True), tmp_path / "model.onnx")
+        onnx_models.export_model(enable(tiny_bert(), "paper:deferred"), tmp_path / "model.onnx")
 
 
 def test_the_command_exports_a_saved_model(

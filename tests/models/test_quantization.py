@@ -10,7 +10,7 @@ from transformers import (
 )
 
 from softermax.models import quantization
-from softermax.models.drop_in import enable, enabled, observe
+from softermax.models.drop_in import disable, enable, enabled, observe
 from softermax.spec import get_spec
 
 from .tiny_models import SMALL, build
@@ -48,6 +48,42 @@ def test_save_and_load_is_exact(tmp_path, inputs, name, spec):
     assert not list(tmp_path.glob("*.pth"))
 
 
+@pytest.mark.parametrize("spec", [None, "paper"])
+def test_from_pretrained_refuses_a_quantised_folder_and_says_what_loads_it(tmp_path, inputs, spec, caplog):
+    quantization.save(quantization.quantize(classifier(spec=spec), [inputs]), tmp_path)
+    refused = pytest.raises(
+        ValueError, match=r"quantised model.*softermax\.models\.quantization\.load\(folder\)"
+    )
+    with caplog.at_level("WARNING", logger="transformers"), refused:
+        BertForSequenceClassification.from_pretrained(tmp_path)
+    # Without this package imported there is nobody to refuse, but transformers itself speaks.
+    assert "Unknown quantization type, got softermax.models.quantization.load" in caplog.text
+
+
+@pytest.mark.parametrize("first", ["enable", "quantize"])
+@pytest.mark.parametrize("name", CLASSES)
+def test_disable_leaves_a_quantised_model_its_8_bit_probabilities(inputs, name, first):
+    model = classifier(name, "paper" if first == "enable" else None)
+    quantization.quantize(model, [inputs])
+    if first == "quantize":
+        enable(model, "paper")
+    disable(model)
+    assert enabled(model) is None
+    assert quantization.is_quantized(model)
+    seen = []
+    with torch.no_grad(), observe(seen.append):
+        model(**inputs)
+    assert len(seen) == 2
+    assert eight_bit(seen[0].probabilities, 1 / 255)
+
+
+def test_models_of_a_shared_config_are_not_marked_as_quantised(inputs):
+    config = BertConfig(**SMALL)
+    model = quantization.quantize(BertForSequenceClassification(config).eval(), [inputs])
+    assert quantization.is_quantized(model)
+    assert not quantization.is_quantized(BertForSequenceClassification(config))
+
+
 @pytest.mark.parametrize("name", CLASSES)
 def test_operands_of_both_products_have_eight_bits(inputs, name):
     model = quantization.quantize(classifier(name), [inputs])
@@ -82,14 +118,14 @@ def test_scales_are_the_percentile_of_what_calibration_saw(inputs):
     assert abs(float(amax) - float(torch.quantile(values, 0.9))) < 0.01 * float(values.max())
 
 
-def test_weights_have_eight_bits_a_channel_and_embeddings_do_not(inputs):
+def test_weights_have_eight_bits_per_channel_and_embeddings_do_not(inputs):
     model = quantization.quantize(classifier(), [inputs])
     dense = model.bert.encoder.layer[0].output.dense
     rounded = dense.weight_quantizer(dense.weight)
     scale = dense.weight.abs().amax(dim=1, keepdim=True) / 127
     assert eight_bit(rounded, scale)
     assert not torch.equal(rounded, dense.weight)
-    assert not any("embeddings" in name for name, _ in quantization._quantizers(model))
+    assert not any("embeddings" in name for name, _ in quantization.quantizers(model))
 
 
 @pytest.mark.parametrize("name", [*CLASSES, "gpt2", "llama"])
@@ -97,15 +133,15 @@ def test_the_head_stays_in_floating_point_and_the_body_does_not(inputs, name):
     """A head is new when it is calibrated: a range from then would clip what it learns, gradient included."""
     model = quantization.quantize(classifier(name) if name in CLASSES else build(name), [inputs])
     body = model.base_model_prefix
-    assert {found.split(".")[0] for found, _ in quantization._quantizers(model)} == {body}
+    assert {found.split(".")[0] for found, _ in quantization.quantizers(model)} == {body}
     linear = [n for n, m in model.base_model.named_modules() if type(m).__name__.endswith("Linear")]
-    names = {found for found, _ in quantization._quantizers(model)}
+    names = {found for found, _ in quantization.quantizers(model)}
     assert all(f"{body}.{n}.input_quantizer" in names for n in linear)
 
 
 def test_a_body_alone_is_quantised(inputs):
     body = quantization.quantize(classifier().bert, [inputs])
-    assert any("pooler" in name for name, _ in quantization._quantizers(body))
+    assert any("pooler" in name for name, _ in quantization.quantizers(body))
 
 
 def test_training_is_straight_through(inputs):

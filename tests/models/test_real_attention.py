@@ -1,7 +1,6 @@
 """Recording, statistics and perplexity on tiny models, and on the packaged one where it is installed."""
 
 import dataclasses
-import json
 import math
 from importlib.util import find_spec
 
@@ -67,6 +66,9 @@ def test_statistics_see_saturation_flushing_and_row_sums(tmp_path):
     wide = get_spec("paper").replace(output="Q(1,15)", reciprocal="Q(1,15)", reciprocal_segments=16)
     kept = statistics.attention_statistics(model, wide, text(200), length=48, sequences=2)
     assert kept[0].flushed_mass < rows[0].flushed_mass
+    deferred = statistics.attention_statistics(model, "paper:deferred", text(200), length=48, sequences=2)
+    assert deferred[0].saturated == rows[0].saturated
+    assert deferred[0].flushed_mass < rows[0].flushed_mass
     statistics.plot(tmp_path / "a.svg", rows, "tiny")
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
@@ -76,7 +78,12 @@ def test_advice_follows_the_figures():
     many = dataclasses.replace(few, flushed_mass=0.3, worst_head=0.2)
     assert "wide enough" in statistics.advice([few], "paper")
     assert "row-scaled (A7)" in statistics.advice([few, many], "paper")
-    assert "output word of more bits" in statistics.advice([many], "row-scaled")
+    assert "The output word flushes up to 30.0% of a layer's mass; one of more bits" in statistics.advice(
+        [many], "row-scaled"
+    )
+    assert "The weight word flushes up to 30.0% of a layer's mass; one of more bits" in statistics.advice(
+        [many], "paper:deferred"
+    )
     assert "saturates 20.0%" in statistics.advice([many], "paper")
 
 
@@ -89,35 +96,46 @@ def test_statistics_refuse_what_the_model_or_the_text_lacks(tmp_path):
 
 
 def test_perplexity_is_kept_and_not_measured_again(tmp_path):
-    model, out = save(tmp_path / "model", "llama"), tmp_path / "results"
+    model, kept = save(tmp_path, "llama"), []
     variants = ["exact", "row-scaled+fold", "paper+fold:deferred"]
-    rows = perplexity.measure(model, text(400), "words", 128, [32, 64], variants, out, "cmd")
-    assert len(rows) == 6
-    for row in rows:
+    rows = perplexity.measure_perplexity(
+        model, text(400), "words", 128, [32, 64], variants, keep=lambda rows: kept.append(len(rows))
+    )
+    assert kept == [1, 2, 3, 4, 5, 6]
+    for row in perplexity.compared(rows, model, "words", 128):
         assert row["perplexity"] > 1
         assert abs(row["to exact"]) < 0.1
-    assert len(json.loads((out / "perplexity.json").read_text())) == 6
-    assert "`row-scaled+fold`" in (out / "perplexity.md").read_text()
     # An empty text would be refused if anything were measured.
-    kept = perplexity.measure(model, "", "words", 128, [32, 64], variants, out, "cmd")
-    assert [r["perplexity"] for r in kept] == [r["perplexity"] for r in rows]
+    again = perplexity.measure_perplexity(model, "", "words", 128, [32, 64], variants, known=rows)
+    assert again == rows
+    # Interrupted after four: the other two are measured, the four stay.
+    rest = perplexity.measure_perplexity(model, text(400), "words", 128, [32, 64], variants, known=rows[:4])
+    assert rest == rows
+
+
+def test_the_page_has_a_table_per_text_with_differences():
+    row = {"model": "m", "text": "t", "tokens": 8, "context": 4, "variant": "exact", "perplexity": 2.0}
+    rows = [row, row | {"variant": "paper", "perplexity": 3.0}, row | {"text": "u", "context": 8}]
+    page = perplexity.perplexity_page(rows)
+    assert "## m, t, 8 tokens\n\n| attention | context 4 |" in page
+    assert "| `paper` | 3.00 (+50.00%) |" in page
+    assert "## m, u, 8 tokens\n\n| attention | context 8 |" in page
+    assert [r["to exact"] for r in perplexity.compared(rows, "m", "t", 8)] == [0.0, 0.5]
 
 
 def test_perplexity_of_the_exact_variant_is_the_models_own(tmp_path):
     folder = save(tmp_path, "llama")
-    ids, network = perplexity._load(folder, text(100), 64)
+    ids, network = perplexity.load_text(folder, text(100), 64)
     with torch.no_grad():
         loss = network(input_ids=ids[None], labels=ids[None]).loss
     ours = perplexity.perplexity(perplexity.set_variant(network, "exact"), ids, 64)
     assert math.isclose(ours, math.exp(loss), rel_tol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("variant", "message"), [("papr", "unknown spec"), ("paper:late", "allowed behind the colon")]
-)
-def test_unknown_variants_are_refused(variant, message):
-    with pytest.raises(ValueError, match=message):
-        perplexity.parse(variant)
+@pytest.mark.parametrize("variant", ["papr", "paper:late"])
+def test_unknown_variants_are_refused(variant):
+    with pytest.raises(ValueError, match=f"unknown spec '{variant}'"):
+        perplexity.measure_perplexity("minilm", "", "words", 128, [32], ["exact", variant])
 
 
 def test_models_that_are_none_are_refused(tmp_path):

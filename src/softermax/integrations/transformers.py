@@ -1,9 +1,9 @@
-"""Softermax in Hugging Face transformers: the public face of `softermax.models.drop_in` and `softermax.models.absorb`.
+"""Softermax in Hugging Face transformers: the public face of `softermax.models.drop_in`.
 
 Importing it registers the attention implementations ``softermax`` and ``softmax``.
 """
 
 from softermax.models.absorb import absorb_base
-from softermax.models.drop_in import Attended, disable, enable, enabled, observe
+from softermax.models.drop_in import Attended, disable, enable, enabled, observe, use_softmax
 
-__all__ = ["Attended", "absorb_base", "disable", "enable", "enabled", "observe"]
+__all__ = ["Attended", "absorb_base", "disable", "enable", "enabled", "observe", "use_softmax"]

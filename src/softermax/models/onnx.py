@@ -24,7 +24,9 @@ from transformers import PreTrainedModel
 from softermax.extras import need
 from softermax.files import replacing
 from softermax.models import quantization
+from softermax.models.drop_in import enabled
 from softermax.pytorch.onnx import exportable
+from softermax.spec import DeferredSpec
 
 OPSET = 18
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
@@ -60,8 +62,8 @@ def export_model(model: PreTrainedModel, path: str | os.PathLike[str]) -> Export
         raise ValueError(
             f"{type(model).__name__}: takes no input_ids and attention_mask; must be a model that does"
         )
-    if (getattr(model.config, "softermax", None) or {}).get("deferred"):
-        raise ValueError("deferred normalisation (A8) has no ONNX form; enable Softermax with deferred=False")
+    if isinstance(enabled(model), DeferredSpec):
+        raise ValueError("deferred normalisation (A8) has no ONNX form; enable a spec without :deferred")
     was_training = model.training
     model.eval()
     try:
@@ -121,7 +123,7 @@ def _inputs(model: PreTrainedModel, names: list[str], batch: int, tokens: int) -
 def _trace(model: PreTrainedModel, names: list[str], path: os.PathLike[str]) -> None:
     wrapped = _Outputs(model, names)
     inputs = _inputs(model, names, *_TRACED)
-    with torch.no_grad(), exportable(), quantization._quiet():
+    with torch.no_grad(), exportable(), quantization.quiet():
         outputs = wrapped.named(*inputs)
         axes = {name: {0: "batch", 1: "tokens"} for name in names}
         for name, value in outputs.items():

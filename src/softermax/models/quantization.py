@@ -4,9 +4,9 @@
 calibrates the activations on batches of real data; training afterwards is quantisation-aware, with
 straight-through gradients. Recipe:
 
-- activations, Q, K and V: symmetric, 8 bits, one scale a tensor, the 99.999 percentile of what
+- activations, Q, K and V: symmetric, 8 bits, one scale per tensor, the 99.999 percentile of what
   calibration saw;
-- weights: symmetric, 8 bits, one scale an output channel, the largest weight of the channel as it is
+- weights: symmetric, 8 bits, one scale per output channel, the largest weight of the channel as it is
   now (of a few hundred weights the 99.999 percentile is the largest), so the scale follows training;
 - probabilities of the exact softmax: unsigned, 8 bits, scale 1/255. Softermax's own output words need
   no quantiser and bypass it;
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, PreTrainedModel
 
 from softermax.extras import need
-from softermax.models.drop_in import EXACT, NAME, disable, make_dispatching
+from softermax.models.drop_in import EXACT, INT8, NAME, keep_softmax, use_softmax
 
 PERCENTILE = 99.999
 
@@ -48,6 +48,9 @@ _RECIPE: list[dict[str, Any]] = [
     {"quantizer_name": "*LayerNorm*", "enable": False},
     {"quantizer_name": "*embeddings*", "enable": False},
 ]
+
+_MARK = {"quantization_config": {"quant_method": "softermax.models.quantization.load"}}
+"""In the config of a quantised model: transformers alone cannot build it, and warns with the name of what can."""
 
 
 def quantize(
@@ -74,11 +77,11 @@ def quantize(
             count += 1
     if not count:
         raise ValueError("calibration needs at least one batch, got none")
-    for name, quantizer in _quantizers(model):
+    for name, quantizer in quantizers(model):
         if quantizer._calibrator is not None and not quantizer._dynamic and not _constant(quantizer):
             if quantizer._calibrator._calib_hist is None:
                 raise ValueError(f"calibration never reached {name}")
-            with _quiet():
+            with quiet():
                 quantizer.load_calib_amax("percentile", percentile=percentile)
             # The histogram is of no use any more, and would be copied with the model.
             quantizer._calibrator.reset()
@@ -89,7 +92,7 @@ def quantize(
 
 
 def is_quantized(model: PreTrainedModel) -> bool:
-    return getattr(model.config, "softermax_int8", None) is not None
+    return getattr(model.config, INT8, None) is not None
 
 
 def save(model: PreTrainedModel, folder: str | os.PathLike[str]) -> None:
@@ -103,18 +106,18 @@ def load(folder: str | os.PathLike[str], model_class: type[PreTrainedModel] | No
 
     path = Path(folder)
     config = AutoConfig.from_pretrained(path)
-    recipe = getattr(config, "softermax_int8", None)
+    recipe = getattr(config, INT8, None)
     chosen = model_class or _architecture(config)
     if recipe is None:
         model: PreTrainedModel = chosen.from_pretrained(path)
         return model
-    del config.softermax_int8
+    for name in (INT8, *_MARK):
+        if hasattr(config, name):
+            delattr(config, name)
     model = chosen(config)
-    if model.config._attn_implementation != NAME:
-        disable(model)
     _convert(model, recipe["percentile"])
     state = _read_state(path, load_file)
-    for name, quantizer in _quantizers(model):
+    for name, quantizer in quantizers(model):
         if f"{name}._amax" in state:
             quantizer.amax = state[f"{name}._amax"]
         elif not quantizer._dynamic:
@@ -153,15 +156,17 @@ def _read_state(path: Path, load_file: Any) -> dict[str, Tensor]:
 def _convert(model: PreTrainedModel, percentile: float) -> None:
     need("modelopt", "transformers")
     if model.config._attn_implementation not in (NAME, EXACT):
-        disable(model)
-    make_dispatching(model)
-    with _quiet():
+        use_softmax(model)
+    with quiet():
         # modelopt speaks while it is imported, too.
         quantization: Any = importlib.import_module("modelopt.torch.quantization")
         quantization.quantize(model, {"quant_cfg": _RECIPE + _without_head(model), "algorithm": None})
-    if not any(name.endswith("q_bmm_quantizer") for name, _ in _quantizers(model)):
+    if not any(name.endswith("q_bmm_quantizer") for name, _ in quantizers(model)):
         raise ValueError(f"{type(model).__name__}: the operands of its attention cannot be quantised")
-    model.config.softermax_int8 = {"percentile": percentile}
+    keep_softmax(model)
+    setattr(model.config, INT8, {"percentile": percentile})
+    for name, value in _MARK.items():
+        setattr(model.config, name, value)
 
 
 def _without_head(model: PreTrainedModel) -> list[dict[str, Any]]:
@@ -172,7 +177,7 @@ def _without_head(model: PreTrainedModel) -> list[dict[str, Any]]:
     return [{"quantizer_name": f"{name}.*", "enable": False} for name in heads]
 
 
-def _quantizers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+def quantizers(model: nn.Module) -> Iterator[tuple[str, Any]]:
     nn_module: Any = importlib.import_module("modelopt.torch.quantization.nn")
     for name, module in model.named_modules():
         if isinstance(module, nn_module.TensorQuantizer) and module.is_enabled:
@@ -184,7 +189,7 @@ def _constant(quantizer: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         yield

@@ -2,7 +2,7 @@
 
     python -m softermax.models.record OUT.npz
 
-runs the packaged MiniLM on 384 tokens of prose a sequence and writes
+runs the packaged MiniLM on sequences of 384 tokens of prose and writes
 
 - ``scores`` (rows, 384) int8, the raw Q(6,2) words of rows picked evenly from all layers, heads and
   queries, and ``scores_float`` (rows, 384) float32, what they were made from;
@@ -29,12 +29,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
 
 from softermax import golden
 from softermax.files import replacing
-from softermax.models.drop_in import Attended, disable, observe
-from softermax.models.pretrained import find_model, plain_text
+from softermax.models.drop_in import Attended, observe
+from softermax.models.masks import rows_spec
+from softermax.models.pretrained import plain_text
+from softermax.models.statistics import load_exact
 from softermax.spec import get_spec
 
 LENGTH = 384
@@ -52,17 +53,13 @@ def record(
     """Run the model and write the file; also returns what it wrote."""
     if rows < 1:
         raise ValueError(f"rows = {rows}: must be 1 or more")
-    words = get_spec(spec)
-    where = find_model(model)
-    tokenizer = AutoTokenizer.from_pretrained(where.path)
-    network: Any = AutoModel.from_pretrained(where.path)
-    disable(network.eval())
+    words = rows_spec(get_spec(spec))
+    tokenizer, network = load_exact(model)
     layers, heads = network.config.num_hidden_layers, network.config.num_attention_heads
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):
         if not 0 <= value < count:
             raise ValueError(f"{name} = {value}: {model} has {name}s 0 to {count - 1}")
-    a_sequence = layers * heads * LENGTH
-    sequences = -(-rows // a_sequence)
+    sequences = -(-rows // (layers * heads * LENGTH))
     ids = _sequences(tokenizer, text, sequences)
 
     seen: list[Attended] = []

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from softermax.files import replacing
 from softermax.functional import softermax
-from softermax.models.drop_in import Attended, disable, observe
-from softermax.models.pretrained import allowed_models, find_model, plain_text
+from softermax.models.drop_in import Attended, observe, use_softmax
+from softermax.models.masks import rows_spec
+from softermax.models.pretrained import load_network, plain_text
 from softermax.pytorch import words
-from softermax.spec import SoftermaxSpec, get_spec
+from softermax.spec import AnySpec, DeferredSpec, get_spec
 
 _MASS_LOST = 0.02
 _SATURATED = 0.01
@@ -48,7 +49,7 @@ class LayerStatistics:
 
 
 def attention_statistics(
-    model: str, spec: str | SoftermaxSpec, text: str | None, length: int, sequences: int
+    model: str, spec: str | AnySpec, text: str | None, length: int, sequences: int
 ) -> list[LayerStatistics]:
     """Statistics of each layer on ``sequences`` pieces of ``length`` tokens of a text."""
     if length < 2 or sequences < 1:
@@ -62,40 +63,26 @@ def attention_statistics(
     ids = tokenizer(prose, add_special_tokens=False, return_tensors="pt", verbose=False)["input_ids"][0]
     if len(ids) < length * sequences:
         raise ValueError(f"the text has {len(ids)} tokens; {sequences} of {length} need {length * sequences}")
-    layers: dict[int, list[Tensor]] = {}
-    order: list[int] = []
+    layers: dict[int, list[Tensor]] = {}  # by module, in the order of the first pass
 
     def see(call: Attended) -> None:
-        key = id(call.module)
-        if key not in layers:
-            layers[key] = []
-            order.append(key)
-        layers[key].append(_measure(call, chosen))
+        layers.setdefault(id(call.module), []).append(_row_figures(call, chosen))
 
     with torch.no_grad(), observe(see):
         for n in range(sequences):
             network(input_ids=ids[n * length : (n + 1) * length][None])
-    return [_summary(number, layers[key]) for number, key in enumerate(order)]
+    return [_summary(number, parts) for number, parts in enumerate(layers.values())]
 
 
 def load_exact(model: str) -> tuple[Any, Any]:
     """Tokenizer and headless model with the exact softmax of our attention."""
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    where = find_model(model)
-    options: dict[str, Any] = {"gguf_file": where.gguf_file} if where.gguf_file else {}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(where.path, **options)
-        network = AutoModel.from_pretrained(where.path, dtype=torch.float32, **options)
-    except OSError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ValueError(f"model {model!r} cannot be loaded ({reason}); {allowed_models()}") from error
-    network.eval()
-    disable(network)
-    return tokenizer, network
+    tokenizer, network = load_network(model, AutoModel)
+    return tokenizer, use_softmax(network)
 
 
-def _measure(call: Attended, spec: SoftermaxSpec) -> Tensor:
+def _row_figures(call: Attended, spec: AnySpec) -> Tensor:
     """(rows, 8): lowest, highest, clipped, elements, flushed, flushed mass, row sum, head of each row."""
     scores = call.scores
     mask = (
@@ -103,7 +90,7 @@ def _measure(call: Attended, spec: SoftermaxSpec) -> Tensor:
     )
     exact = call.probabilities
     ours = softermax(scores, mask=mask, spec=spec)
-    clipped = words.saturates(scores, spec) & mask
+    clipped = words.saturates(scores, rows_spec(spec)) & mask
     flushed = (ours == 0) & (exact > 0) & mask
     infinite = torch.finfo(scores.dtype).max
     heads = torch.arange(scores.shape[1])[None, :, None].expand(scores.shape[:-1])
@@ -139,19 +126,17 @@ def _summary(number: int, parts: Sequence[Tensor]) -> LayerStatistics:
     )
 
 
-def advice(rows: Sequence[LayerStatistics], spec: str | SoftermaxSpec) -> str:
+def advice(rows: Sequence[LayerStatistics], spec: str | AnySpec) -> str:
     """What the figures mean for the choice of a preset."""
     chosen = get_spec(spec) if isinstance(spec, str) else spec
     lost = max(row.flushed_mass for row in rows)
+    word = "weight" if isinstance(chosen, DeferredSpec) else "output"
     if lost <= _MASS_LOST:
-        lines = [f"The output word flushes at most {lost:.1%} of a layer's mass: it is wide enough."]
+        lines = [f"The {word} word flushes at most {lost:.1%} of a layer's mass: it is wide enough."]
     else:
-        cure = (
-            "row-scaled (A7) or deferred (A8)"
-            if chosen.output_mode == "fixed"
-            else "an output word of more bits in a .json file"
-        )
-        lines = [f"The output word flushes up to {lost:.1%} of a layer's mass; {cure} keeps more."]
+        fixed = not isinstance(chosen, DeferredSpec) and chosen.output_mode == "fixed"
+        cure = "row-scaled (A7) or deferred (A8)" if fixed else "one of more bits in a .json file"
+        lines = [f"The {word} word flushes up to {lost:.1%} of a layer's mass; {cure} keeps more."]
     clipped = max(row.worst_head for row in rows)
     if clipped > _SATURATED:
         lines.append(

@@ -1,0 +1,200 @@
+"""transformers' attention interface with Softermax, and with the exact softmax on the same path.
+
+Both compute scores, mask and P·V alike, show what they compute to observers, and refuse an argument whose effect they
+do not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from softermax.functional import softermax
+from softermax.models import coverage, masks
+from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
+
+_CARRIED_BY_MASK = {"is_causal", "sliding_window"}
+_NO_EFFECT = {
+    "cache_position", "deterministic", "layer_idx", "logits_to_keep", "num_items_in_batch", "output_attentions",
+    "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids", "return_dict",
+    "use_cache",
+}  # fmt: skip
+_HANDLED = _CARRIED_BY_MASK | _NO_EFFECT
+
+
+@dataclass(frozen=True)
+class Attended:
+    """One call of the attention, as an observer sees it. Shapes are (batch, heads, queries, ...)."""
+
+    module: nn.Module
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scores: Tensor
+    """Scaled, with any bias, not masked, without the log2(e) fold."""
+    mask: Tensor | None
+    """Boolean, True where a key takes part; broadcasts against the scores."""
+    probabilities: Tensor
+    """Before dropout."""
+
+
+Observer = Callable[[Attended], None]
+_observers: list[Observer] = []
+
+
+@contextlib.contextmanager
+def observe(observer: Observer) -> Iterator[None]:
+    """Within the block, ``observer`` sees every call of either attention."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+def softermax_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    position_bias: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor]:
+    """transformers' attention interface, with Softermax by the spec in ``module.config``."""
+    spec = _module_spec(module)
+    key, value = _repeated(query, key), _repeated(query, value)
+    scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
+    if biased:
+        mask = masks.within_reach(scores, mask, spec)
+    probabilities = _softermax(scores, mask, spec, masks.lanes_before(attention_mask, spec))
+    return _weighted(module, query, key, value, scores, mask, probabilities, dropout)
+
+
+def softmax_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    position_bias: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, Tensor]:
+    """transformers' attention interface, with the exact softmax.
+
+    In a quantised model the probabilities pass their own 8-bit quantiser, which no other
+    implementation of transformers applies on a CPU.
+    """
+    key, value = _repeated(query, key), _repeated(query, value)
+    scores, mask, _ = _scores(module, query, key, attention_mask, scaling, position_bias, others)
+    masked = scores if mask is None else scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    probabilities = torch.softmax(masked, dim=-1)
+    quantizer = getattr(module, "p_bmm_quantizer", None)
+    if quantizer is not None:
+        probabilities = quantizer(probabilities)
+    return _weighted(module, query, key, value, scores, mask, probabilities, dropout)
+
+
+def read_spec(setting: Mapping[str, Any]) -> AnySpec:
+    """The spec in a config: its fields, or in folders of earlier versions ``spec`` and ``deferred``."""
+    if "spec" not in setting:
+        return spec_from_dict(setting)
+    spec = spec_from_dict(setting["spec"])
+    return DeferredSpec(scores=masks.rows_spec(spec)) if setting.get("deferred") else spec
+
+
+def _repeated(query: Tensor, grouped: Tensor) -> Tensor:
+    """Keys or values once per query head."""
+    groups = query.shape[1] // grouped.shape[1]
+    return grouped.repeat_interleave(groups, dim=1) if groups > 1 else grouped
+
+
+def _scores(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None,
+    position_bias: Tensor | None,
+    others: dict[str, Any],
+) -> tuple[Tensor, Tensor | None, bool]:
+    """Scaled scores with their bias, the boolean mask, and whether there was a bias."""
+    for name, given in others.items():
+        if given is not None and name not in _HANDLED:
+            raise ValueError(
+                f"{type(module).__name__} passes {name} to its attention, which Softermax does not handle"
+            )
+    coverage.note_call()
+    scores = torch.matmul(query, key.transpose(-1, -2)) * (
+        query.shape[-1] ** -0.5 if scaling is None else scaling
+    )
+    mask, bias = masks.split_mask(attention_mask)
+    if position_bias is not None:
+        scores = scores + position_bias[..., -scores.shape[-2] :, : scores.shape[-1]]
+    if bias is not None:
+        scores = scores + bias
+    if mask is None and scores.shape[-2] > 1 and _is_causal(module, others):
+        mask = masks.causal(scores)
+    return scores, mask, position_bias is not None or bias is not None
+
+
+def _softermax(scores: Tensor, mask: Tensor | None, spec: AnySpec, lanes_before: int) -> Tensor:
+    if lanes_before:
+        # The keys that the cache dropped, as masked lanes.
+        keep = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+        mask = nn.functional.pad(keep, (lanes_before, 0), value=False)
+        scores = nn.functional.pad(scores, (lanes_before, 0))
+    return softermax(scores, dim=-1, mask=mask, spec=spec)[..., lanes_before:]
+
+
+def _weighted(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scores: Tensor,
+    mask: Tensor | None,
+    probabilities: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    """P·V, after the observers have seen P."""
+    for observer in tuple(_observers):
+        observer(Attended(module, query, key, value, scores, mask, probabilities))
+    dropped = nn.functional.dropout(probabilities, p=dropout, training=module.training)
+    return torch.matmul(dropped.to(value.dtype), value).transpose(1, 2).contiguous(), probabilities
+
+
+def _is_causal(module: nn.Module, others: dict[str, Any]) -> bool:
+    given = others.get("is_causal")
+    return bool(getattr(module, "is_causal", False) if given is None else given)
+
+
+def _module_spec(module: nn.Module) -> AnySpec:
+    setting = getattr(getattr(module, "config", None), "softermax", None)
+    if setting is None:
+        raise ValueError(
+            f"{type(module).__name__} has no config with a Softermax spec; use "
+            "softermax.integrations.transformers.enable(model, spec)"
+        )
+    return _read(_hashable(setting))
+
+
+@lru_cache(maxsize=64)
+def _read(items: tuple[tuple[str, Any], ...]) -> AnySpec:
+    return read_spec({name: dict(v) if isinstance(v, tuple) else v for name, v in items})
+
+
+def _hashable(setting: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(
+        (name, tuple(v.items()) if isinstance(v, Mapping) else v) for name, v in sorted(setting.items())
+    )
