@@ -130,7 +130,7 @@ def test_the_api_has_the_public_names(built: dict[Path, Page], site: Path) -> No
         "softermax.models.quantization.quantize",
         "softermax.models.onnx.export_model",
         "softermax.rtl.units.create",
-        "softermax.silicon.flow.measure",
+        "softermax.silicon.flow.measure_unit",
     ):
         assert name in ids, name
     text = (site / "api" / "arithmetic.html").read_text(encoding="utf-8")
