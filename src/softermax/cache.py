@@ -25,6 +25,8 @@ T = TypeVar("T")
 _ROOT = Path(__file__).parent
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile)
 """What reading a broken file raises, whatever its format."""
+_COMPUTES_NOTHING = {f"softermax.{name}" for name in ("cache", "extras", "files", "progress", "results")}
+"""What a module imports to keep and to tell its results, not to make them."""
 _SEAL = 32
 """Bytes of the digest after a compiled file."""
 
@@ -88,7 +90,10 @@ def sealed(path: Path) -> Path:
 @lru_cache(maxsize=64)
 def fingerprint(sources: tuple[str, ...]) -> str:
     """A digest of parts of this package: ``silicon.power`` stands for that module and all that it imports when it is
-    imported, ``silicon/engine.cpp`` for that file, ``golden/`` for every source in that folder."""
+    imported, ``silicon/engine.cpp`` for that file, ``golden/`` for every source in that folder.
+
+    Comments, docstrings and the layout of Python are not part of it: they cannot change a result.
+    """
     files: set[Path] = set()
     for name in sources:
         if name.endswith("/"):
@@ -104,7 +109,7 @@ def fingerprint(sources: tuple[str, ...]) -> str:
         files |= found
     digest = hashlib.sha256()
     for path in sorted(files):
-        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + _code(path) + b"\0")
     return digest.hexdigest()
 
 
@@ -116,7 +121,7 @@ def _imported(module: str) -> set[Path]:
         path = _file_of(waiting.pop())
         if path is not None and path not in found:
             found.add(path)
-            waiting += _imports(path)
+            waiting += [name for name in _imports(path) if name not in _COMPUTES_NOTHING]
     return found
 
 
@@ -134,3 +139,18 @@ def _imports(path: Path) -> Iterator[str]:
             if node.module != "softermax":
                 yield node.module
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+class _Bare(ast.NodeTransformer):
+    """Leaves out texts that stand by themselves: docstrings."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if is_text else node
+
+
+def _code(path: Path) -> bytes:
+    """What a source makes the machine do."""
+    if path.suffix != ".py":
+        return path.read_bytes()
+    return ast.dump(_Bare().visit(ast.parse(path.read_text(encoding="utf-8")))).encode()

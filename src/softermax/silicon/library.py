@@ -130,7 +130,7 @@ class Description:
     clock_gate: str = ""
     """The integrated clock gate; none means no clock gating."""
     clock_gate_pins: str = ""
-    """Its pins as ``enable:clock:output``, pins to tie low behind (``E:CK:GCK``, ``ENA:CLK:GCLK:SE``)."""
+    """Its pins as ``enable:clock:output``, then pins to tie low (``E:CK:GCK``, ``ENA:CLK:GCLK:SE``)."""
     tie_high: str = ""
     tie_low: str = ""
     """``cell:pin`` of the constant drivers."""

@@ -51,7 +51,7 @@ ASAP7 = Description(
     input_slew_ns=0.02,
     output_load_ff=1.0,
     # The files have no wire load. NanGate45's lengths by fan-out, scaled by 0.33 (the square root of the
-    # ratio of the two libraries' NAND2 areas), at its 0.1774 fF a micrometre, which hardly changes with the node.
+    # ratio of the two libraries' NAND2 areas), at its 0.1774 fF per micrometre, which hardly changes with the node.
     wire_fanout=(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11),
     wire_capacitance_ff=(0, 0.102, 0.231, 0.378, 0.540, 0.697, 0.869, 1.090, 1.327, 1.492, 1.583),
     wire_slope_ff=0.293,

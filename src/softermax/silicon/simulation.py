@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from softermax.cache import cache_dir, kept, key, seal, sealed
-from softermax.rtl.packing import Bits
 from softermax.silicon.netlist import CONSTANT_ONE, Netlist
 from softermax.silicon.timing import FALL, RISE, Timing
 
@@ -32,6 +31,8 @@ PINS, OUTPUTS = 6, 2
 TICKS_PER_NS = 2000
 """Delays are rounded to half a picosecond."""
 
+Bits = NDArray[np.uint8]
+"""(cycles, copies, bits)."""
 Words = NDArray[np.uint64]
 
 

@@ -26,7 +26,7 @@ COLUMNS = 384
 """SQuAD's sequence length, the paper's workload."""
 GAUSSIAN_DEVIATION = 2.0
 _RECORD_TIMEOUT = 600
-RECORDER = ("models/record.py", "models/drop_in.py", "models/pretrained.py")
+RECORDER = ("models.record",)
 """The sources that decide what is recorded."""
 
 

@@ -28,9 +28,9 @@ from softermax.rtl.deferred import VALUE_BITS, DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.pe.vectors import weight_streams
 from softermax.rtl.pe.weight_softmax import WeightSoftmax
+from softermax.rtl.sizes import at_width, check_buildable
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.vectors import Streams, normalization_streams, tail_streams, unnormed_streams
-from softermax.rtl.words import check_buildable
 from softermax.silicon.jobs import RESET_CYCLES, GateJob
 from softermax.silicon.stimuli import Scores
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec
@@ -373,13 +373,6 @@ def presets_of(width: int) -> list[str]:
 def paper_at(width: int) -> str:
     """What the paper's words are called at a width."""
     return "paper-32" if width == 32 else "paper"
-
-
-def at_width(spec: AnySpec, width: int) -> AnySpec:
-    """A spec's words, built for slices of ``width``."""
-    if isinstance(spec, DeferredSpec):
-        return spec.replace(scores=spec.scores.replace(slice_width=width))
-    return spec.replace(slice_width=width)
 
 
 def label_of(name: str) -> str:

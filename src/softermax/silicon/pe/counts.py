@@ -12,12 +12,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from softermax.rtl.pe import job
+from softermax.rtl.pe import attention_run
+from softermax.rtl.pe.attention_run import Tiling
 from softermax.rtl.pe.attention_tile import AttentionTile
 from softermax.rtl.pe.baseline_tiles import BaselineTile, OnlineTile
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig, Softmax
 from softermax.rtl.pe.deferred_tile import DeferredTile
-from softermax.rtl.pe.job import Tiling
 from softermax.rtl.simulation import Simulation
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
@@ -63,9 +63,9 @@ def simulated(
     factor = small.nearest(2.0**-8)
     made = simulation(config, softmax, depth)
     if softmax == "deferred":
-        counts = job.run_deferred(made, q, k, k[:, :1], small, factor).counts
+        counts = attention_run.run_deferred(made, q, k, k[:, :1], small, factor).counts
     else:
-        counts = job.run(made, [q], [k], small, factor)[0].counts
+        counts = attention_run.run(made, [q], [k], small, factor)[0].counts
     # What comes out goes to the global buffer: a slice of probabilities, or the weights themselves.
     return counts | {"probabilities_writes": queries * groups}
 

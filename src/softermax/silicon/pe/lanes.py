@@ -16,8 +16,8 @@ from softermax.golden import DeferredOutput
 from softermax.golden import attention as golden_attention
 from softermax.rtl.pe.accumulator_shift import DEFERRED_ACCUMULATOR_BITS, AccumulatorShift
 from softermax.rtl.pe.accumulator_shift import steps as shift_steps
+from softermax.rtl.pe.attention_run import sign_magnitude
 from softermax.rtl.pe.config import PEConfig
-from softermax.rtl.pe.job import sign_magnitude
 from softermax.rtl.pe.requantize import Requantize
 from softermax.rtl.pe.requantize_half import RequantizeHalf, half_scores
 from softermax.rtl.pe.vector_mac import VectorMac
