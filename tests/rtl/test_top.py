@@ -17,10 +17,10 @@ from amaranth.lib import data
 from rows import Schedule, adversarial, interleave, random_rows, recorded_rows, sentence
 
 from softermax import golden
+from softermax.rtl.payloads import lanes_of
 from softermax.rtl.simulation import Probe, Simulation, Stuck, Transfers
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import lanes_of
 from softermax.spec import PRESETS, SoftermaxSpec
 
 STREAMABLE = {name: spec for name, spec in PRESETS.items() if spec.slice_width is not None}

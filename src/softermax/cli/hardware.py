@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from softermax.cli.output import print_json
 from softermax.extras import need
 from softermax.rtl.names import UNIT_NAMES, UnitName
-from softermax.spec import AnySpec, DeferredSpec, get_spec
+from softermax.spec import DeferredSpec, get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
@@ -58,12 +58,13 @@ def rtl(args: argparse.Namespace) -> int:
     need("amaranth", "hardware")
     need("pyosys", "hardware")
     from softermax.rtl.export import bench, export
+    from softermax.rtl.sizes import at_width
 
     if args.slices < 1:
         raise ValueError(f"--slices {args.slices}: must be 1 or more")
     spec = get_spec(args.spec)
     if args.width is not None:
-        spec = _at_width(spec, args.width)
+        spec = at_width(spec, args.width)
     unit: UnitName = args.unit or ("deferred" if isinstance(spec, DeferredSpec) else "top")
     given = {name: getattr(args, name) for name in _PARAMETERS}
     parameters = {name: value for name, value in given.items() if value is not None}
@@ -80,9 +81,3 @@ def rtl(args: argparse.Namespace) -> int:
     if not passed or not (args.json or args.quiet):
         print(said.strip(), file=sys.stderr if args.json else sys.stdout)
     return 0 if passed else 1
-
-
-def _at_width(spec: AnySpec, lanes: int) -> AnySpec:
-    if isinstance(spec, DeferredSpec):
-        return spec.replace(scores=spec.scores.replace(slice_width=lanes))
-    return spec.replace(slice_width=lanes)

@@ -16,7 +16,7 @@ softermax_top       ``Softermax(spec, rows=2, depth=32)``                 ``slic
 deferred            ``DeferredTail(spec, columns)``                       ``slices`` in; ``outputs`` out
 ==================  ====================================================  ==========================
 
-All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in `words`:
+All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in `payloads`:
 
 - ``UnnormedSoftmax.slices``: ``x`` (lanes of raw words), ``mask`` (a bit per lane, 1 takes part), ``row``
   (only if rows > 1), ``first``, ``last``.
@@ -28,6 +28,13 @@ All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in
 - ``Normalization.finished``: ``max``, ``powsum``, ``row``; one for every row, ahead of its slices.
 - ``Normalization.slices``: ``u`` (lanes), ``max`` (the slice's), ``last``.
 - ``Normalization.probabilities``: ``y`` (lanes), ``row``, ``last``, and ``exponent`` if row-scaled.
+- ``DeferredTail.slices``: ``u`` (lanes), ``max``, ``last``, ``v`` (lanes of int8 values).
+- ``DeferredTail.outputs``: ``o`` (columns), ``exponent``; one for every row.
+
+Around them: `units` makes one by name from a spec, `export` writes its files, `vectors` has what streams carry, `simulation` runs
+any component in Verilator. `arithmetic` and `pipeline` are shared with `baseline`, the FP16 units, and `pe`, the
+processing element; `verification` has what `softermax verify` runs. These packages import the modules here, never the
+other way round.
 
 Submodules are named after the files, so that synthesis can report area by unit. A component states
 its ``latency`` in cycles. `convert` makes RTLIL and Verilog of any component.

@@ -9,10 +9,11 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.arithmetic.rounding import saturate, shift_right, shift_right_signed
+from softermax.rtl.payloads import integer_max, lanes_of, unnormed_bits
 from softermax.rtl.pipeline import Elastic, follow, register
 from softermax.rtl.reciprocal import Reciprocal
+from softermax.rtl.sizes import check_buildable, check_count
 from softermax.rtl.unit import Event, Unit
-from softermax.rtl.words import check_buildable, check_count, integer_max, lanes_of, unnormed_bits
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 MAX_COLUMNS = 256

@@ -11,8 +11,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from softermax.rtl.payloads import integer_max, lanes_of, row_id
 from softermax.rtl.row_buffer import RowBuffer
-from softermax.rtl.words import check_buildable, integer_max, lanes_of, row_id
+from softermax.rtl.sizes import check_buildable
 from softermax.spec import SoftermaxSpec
 
 

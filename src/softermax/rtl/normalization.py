@@ -11,19 +11,11 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.arithmetic.multiplier import multiply, recode
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
+from softermax.rtl.payloads import finished_row_layout, numerator_layout, output_layout, unnormed_bits
 from softermax.rtl.pipeline import follow, register
 from softermax.rtl.reciprocal import Reciprocal
+from softermax.rtl.sizes import MAX_LANES, MAX_ROWS, check_buildable, check_count
 from softermax.rtl.unit import Event, Unit
-from softermax.rtl.words import (
-    MAX_LANES,
-    MAX_ROWS,
-    check_buildable,
-    check_count,
-    finished_row_layout,
-    numerator_layout,
-    output_layout,
-    unnormed_bits,
-)
 from softermax.spec import SoftermaxSpec
 from softermax.tables import pow2_table
 

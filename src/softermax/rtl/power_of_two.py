@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.arithmetic.piecewise import lookup
 from softermax.rtl.arithmetic.rounding import shift_right
-from softermax.rtl.words import integer_max, lanes_of, unnormed_bits
+from softermax.rtl.payloads import integer_max, lanes_of, unnormed_bits
 from softermax.spec import SoftermaxSpec
 from softermax.tables import pow2_table
 

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.arithmetic.piecewise import lookup
-from softermax.rtl.words import word
+from softermax.rtl.payloads import word
 from softermax.spec import DeferredSpec, SoftermaxSpec
 from softermax.tables import reciprocal_table
 

@@ -11,9 +11,10 @@ from amaranth.lib.wiring import In, Out
 from softermax.fixedpoint import Rounding
 from softermax.rtl.arithmetic.carry_save import carry_save
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
+from softermax.rtl.payloads import lanes_of, row_id, unnormed_bits, word
 from softermax.rtl.pipeline import follow, register
 from softermax.rtl.row_buffer import RowBuffer
-from softermax.rtl.words import check_buildable, lanes_of, row_id, unnormed_bits, word
+from softermax.rtl.sizes import check_buildable
 from softermax.spec import SoftermaxSpec
 
 _STAGE_3_LEVELS = 3

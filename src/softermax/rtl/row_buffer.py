@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.words import row_id
+from softermax.rtl.payloads import row_id
 
 
 class RowBuffer(wiring.Component):

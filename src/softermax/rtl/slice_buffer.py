@@ -10,10 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from softermax.rtl.words import (
-    MAX_ROWS,
-    check_buildable,
-    check_count,
+from softermax.rtl.payloads import (
     finished_row_layout,
     integer_max,
     lanes_of,
@@ -22,9 +19,8 @@ from softermax.rtl.words import (
     sum_layout,
     unnormed_layout,
 )
+from softermax.rtl.sizes import MAX_DEPTH, MAX_ROWS, check_buildable, check_count
 from softermax.spec import SoftermaxSpec
-
-MAX_DEPTH = 65536
 
 
 class SliceBuffer(wiring.Component):

@@ -9,10 +9,10 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.payloads import output_layout, slice_layout
 from softermax.rtl.slice_buffer import SliceBuffer
 from softermax.rtl.unit import Event, Unit
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import output_layout, slice_layout
 from softermax.spec import SoftermaxSpec
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.names import UNIT_NAMES, UnitName
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.sizes import check_buildable
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unit import Unit
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import check_buildable
 from softermax.spec import AnySpec, DeferredSpec
 
 __all__ = ["UNITS", "UnitName", "create"]

@@ -9,18 +9,12 @@ from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.int_max import IntMax
+from softermax.rtl.payloads import slice_layout, sum_layout, unnormed_layout
 from softermax.rtl.pipeline import Elastic, follow, register
 from softermax.rtl.power_of_two import PowerOfTwo
 from softermax.rtl.reduction import Reduction
+from softermax.rtl.sizes import MAX_ROWS, check_buildable, check_count
 from softermax.rtl.unit import Event, Unit
-from softermax.rtl.words import (
-    MAX_ROWS,
-    check_buildable,
-    check_count,
-    slice_layout,
-    sum_layout,
-    unnormed_layout,
-)
 from softermax.spec import SoftermaxSpec
 
 

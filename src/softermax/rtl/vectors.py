@@ -20,8 +20,8 @@ from softermax.rtl.deferred import VALUE_BITS, DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.packing import Words, pack
 from softermax.rtl.simulation import ports_of
-from softermax.rtl.softermax_top import Softermax
-from softermax.rtl.words import check_buildable
+from softermax.rtl.sizes import check_buildable
+from softermax.rtl.unit import Unit
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 Fields: TypeAlias = dict[str, IntArray]
@@ -34,17 +34,13 @@ _SHORT = 8
 """Slices of the other rows at most."""
 
 
-def vectors(component: Any, slices: int = 600, seed: int = 0) -> dict[str, Words]:
+def vectors(component: Unit, slices: int = 600, seed: int = 0) -> dict[str, Words]:
     """Packed payloads of every stream of a unit: about so many slices of random and adversarial rows, and
     two rows as long as the unit takes them, up to `LONGEST` elements."""
     spec = component.spec.scores if isinstance(component.spec, DeferredSpec) else component.spec
     spec = spec.replace(slice_width=component.lanes)
     rng = np.random.default_rng(seed)
-    most = LONGEST
-    if isinstance(component, Softermax):
-        most = min(most, component.depth * component.lanes)
-    elif isinstance(component, DeferredTail):
-        most = min(most, component.longest_row)
+    most = min(LONGEST, component.longest_row or LONGEST)
     parts = [_streams(component, spec, raw, mask, rng) for raw, mask in _rows(spec, slices, most, rng)]
     return {
         port.name: np.concatenate([pack(port.layout, part[port.name]) for part in parts])

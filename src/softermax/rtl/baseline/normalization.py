@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.baseline.divide import Divide
-from softermax.rtl.baseline.words import check_lanes, output_layout, sum_layout, unnormed_layout
+from softermax.rtl.baseline.payloads import check_lanes, output_layout, sum_layout, unnormed_layout
 from softermax.rtl.pipeline import follow, stages
 
 

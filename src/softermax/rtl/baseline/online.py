@@ -15,10 +15,11 @@ from softermax.rtl.baseline.add import align_and_add, round_sum
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.max import Max
 from softermax.rtl.baseline.multiply import multiply
+from softermax.rtl.baseline.payloads import check_lanes, online_layout, slice_layout, sum_layout
 from softermax.rtl.baseline.subtract import Subtract
-from softermax.rtl.baseline.words import check_lanes, online_layout, slice_layout, sum_layout
+from softermax.rtl.payloads import row_id
 from softermax.rtl.pipeline import follow, register, stages
-from softermax.rtl.words import MAX_ROWS, check_count, row_id
+from softermax.rtl.sizes import MAX_ROWS, check_count
 
 LOOP = 4
 """Cycles from reading a row's sum to writing it: two to multiply, two to add."""

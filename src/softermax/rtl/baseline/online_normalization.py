@@ -11,14 +11,14 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.baseline.divide import Divide
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.multiply import Multiply
-from softermax.rtl.baseline.subtract import Subtract
-from softermax.rtl.baseline.words import (
+from softermax.rtl.baseline.payloads import (
     check_lanes,
     finished_row_layout,
     output_layout,
     slice_max_layout,
     unnormed_layout,
 )
+from softermax.rtl.baseline.subtract import Subtract
 from softermax.rtl.pipeline import follow, stages
 
 

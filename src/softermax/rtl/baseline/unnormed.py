@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.baseline.accumulation import Accumulation
 from softermax.rtl.baseline.exponential import Exponential
 from softermax.rtl.baseline.max import Max
+from softermax.rtl.baseline.payloads import check_lanes, slice_layout, sum_layout, unnormed_layout
 from softermax.rtl.baseline.subtract import Subtract
-from softermax.rtl.baseline.words import check_lanes, slice_layout, sum_layout, unnormed_layout
 from softermax.rtl.pipeline import follow, stages
 
 

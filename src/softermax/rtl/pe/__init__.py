@@ -4,7 +4,7 @@
 file                 what it is
 ===================  =====================================================================================
 config               sizes of a PE, the paper's two configurations, and the word in which it takes a scale
-words                payloads of the streams: commands in, scores between the parts
+payloads             payloads of the streams: commands in, scores between the parts
 buffer               a memory with one read and one write port; input, weight buffer and collector are three
 vector_mac           a lane: VectorSize products of 8 bits, added up
 accumulator_shift    what deferred normalisation adds to a lane in P·V
@@ -18,7 +18,7 @@ tile_store           the global buffer's part: slices of open rows until their r
 score_normalization  Normalization that makes its numerators of scores
 shared_normalization one such unit for several PEs
 counters             how often each memory was used
-job                  attention's operands as commands, run in a simulation
+attention_run        attention's operands as commands, run in a simulation
 attention_tile       PEs, global buffer and Normalization: operands in, probabilities out
 deferred_tile        the same with deferred normalisation: attention's outputs out
 baseline_tiles       the same with the FP16 baselines

@@ -8,14 +8,14 @@ from amaranth.hdl import Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from softermax.rtl.payloads import output_layout
 from softermax.rtl.pe.config import PEConfig
 from softermax.rtl.pe.counters import counts_layout, row_ends, show_counts
+from softermax.rtl.pe.payloads import command_layout
 from softermax.rtl.pe.post_processing import PostProcessing, score_content
 from softermax.rtl.pe.processing_element import ProcessingElement
 from softermax.rtl.pe.shared_normalization import SharedNormalization
 from softermax.rtl.pe.tile_store import TileStore
-from softermax.rtl.pe.words import command_layout
-from softermax.rtl.words import output_layout
 from softermax.spec import SoftermaxSpec
 
 

@@ -11,14 +11,14 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.baseline.normalization import Normalization
 from softermax.rtl.baseline.online import OnlineUnnormed
 from softermax.rtl.baseline.online_normalization import OnlineNormalization
+from softermax.rtl.baseline.payloads import HALF, halves, output_layout
 from softermax.rtl.baseline.unnormed import Unnormed
-from softermax.rtl.baseline.words import HALF, halves, output_layout
 from softermax.rtl.pe.config import PEConfig, Softmax
 from softermax.rtl.pe.counters import counts_layout, row_ends, show_counts
+from softermax.rtl.pe.payloads import command_layout
 from softermax.rtl.pe.post_processing import Requantization, around, half_content, rows_of
 from softermax.rtl.pe.processing_element import ProcessingElement
 from softermax.rtl.pe.tile_store import TileStore
-from softermax.rtl.pe.words import command_layout
 
 
 def _ports(config: PEConfig, softmax: Softmax) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from softermax.rtl.words import MAX_LANES, check_count
+from softermax.rtl.sizes import MAX_LANES, check_count
 
 Softmax: TypeAlias = Literal["softermax", "deferred", "two-pass", "online"]
 

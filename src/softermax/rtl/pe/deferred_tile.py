@@ -11,10 +11,10 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl.deferred import VALUE_BITS, DeferredTail
 from softermax.rtl.pe.config import PEConfig
 from softermax.rtl.pe.counters import counts_layout, show_counts
+from softermax.rtl.pe.payloads import command_layout
 from softermax.rtl.pe.post_processing import DeferredPostProcessing, weight_content
 from softermax.rtl.pe.processing_element import ProcessingElement
 from softermax.rtl.pe.tile_store import TileStore
-from softermax.rtl.pe.words import command_layout
 from softermax.spec import DeferredSpec
 
 

@@ -13,16 +13,16 @@ from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.baseline.words import halves
+from softermax.rtl.baseline.payloads import halves
+from softermax.rtl.payloads import finished_row_layout, integer_max, lanes_of
 from softermax.rtl.pe.config import PEConfig
+from softermax.rtl.pe.payloads import row_bits, scores_layout
 from softermax.rtl.pe.requantize import Requantize
 from softermax.rtl.pe.requantize_half import RequantizeHalf
 from softermax.rtl.pe.tile_store import stored_layout
 from softermax.rtl.pe.weight_softmax import WeightSoftmax
-from softermax.rtl.pe.words import row_bits, scores_layout
 from softermax.rtl.pipeline import follow, stages
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import finished_row_layout, integer_max, lanes_of
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 

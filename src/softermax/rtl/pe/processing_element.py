@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.pe.buffer import Buffer
 from softermax.rtl.pe.config import OPERAND_BITS, PEConfig
+from softermax.rtl.pe.payloads import Kind, accumulators, command_layout, scores_layout
 from softermax.rtl.pe.schedule import Schedule
 from softermax.rtl.pe.vector_mac import VectorMac
-from softermax.rtl.pe.words import Kind, accumulators, command_layout, scores_layout
 from softermax.rtl.pipeline import follow, register, stages
 
 BUFFERS = ("input_buffer", "weight_buffer", "collector")

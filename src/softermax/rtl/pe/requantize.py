@@ -10,9 +10,9 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.arithmetic.carry_save import carry_save
 from softermax.rtl.arithmetic.shifter import shift_right_sticky
+from softermax.rtl.payloads import word
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig
-from softermax.rtl.pe.words import SHIFT_BITS
-from softermax.rtl.words import word
+from softermax.rtl.pe.payloads import SHIFT_BITS
 from softermax.spec import SoftermaxSpec
 
 SINGLE_BITS = 24

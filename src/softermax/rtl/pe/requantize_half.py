@@ -12,8 +12,8 @@ from amaranth.lib.wiring import In, Out
 from softermax.fixedpoint import IntArray
 from softermax.rtl.arithmetic.shifter import shift_right_sticky
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, PEConfig
+from softermax.rtl.pe.payloads import SHIFT_BITS
 from softermax.rtl.pe.requantize import magnitude_product
-from softermax.rtl.pe.words import SHIFT_BITS
 from softermax.rtl.pipeline import register
 
 LARGEST = 0x7BFF

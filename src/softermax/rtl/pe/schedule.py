@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from softermax.rtl.pe.config import PEConfig
-from softermax.rtl.pe.words import MAX_CHUNKS, row_bits
+from softermax.rtl.pe.payloads import MAX_CHUNKS, row_bits
 
 
 class Schedule(wiring.Component):

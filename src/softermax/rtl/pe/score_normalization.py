@@ -14,9 +14,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.payloads import finished_row_layout, integer_max, lanes_of, output_layout
 from softermax.rtl.pipeline import follow
 from softermax.rtl.power_of_two import PowerOfTwo
-from softermax.rtl.words import finished_row_layout, integer_max, lanes_of, output_layout
 from softermax.spec import SoftermaxSpec
 
 

@@ -9,11 +9,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from softermax.rtl.payloads import finished_row_layout, output_layout
 from softermax.rtl.pe.config import PEConfig
 from softermax.rtl.pe.post_processing import score_content
 from softermax.rtl.pe.score_normalization import ScoreNormalization
 from softermax.rtl.pe.tile_store import replayed_layout
-from softermax.rtl.words import check_count, finished_row_layout, output_layout
+from softermax.rtl.sizes import check_count
 from softermax.spec import SoftermaxSpec
 
 MAX_PES = 64

@@ -11,9 +11,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from softermax.rtl.words import MAX_ROWS, check_count
-
-MAX_DEPTH = 65536
+from softermax.rtl.sizes import MAX_DEPTH, MAX_ROWS, check_count
 
 
 def stored_layout(content: Any, rows: int) -> data.StructLayout:

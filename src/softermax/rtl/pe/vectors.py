@@ -7,8 +7,8 @@ import numpy as np
 from softermax import golden
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
+from softermax.rtl.sizes import check_buildable
 from softermax.rtl.vectors import Streams, answers, cut, finished, places, probabilities, slices_of
-from softermax.rtl.words import check_buildable
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 

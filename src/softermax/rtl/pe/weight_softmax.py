@@ -10,9 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import QFormat
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
+from softermax.rtl.payloads import integer_max, lanes_of
 from softermax.rtl.power_of_two import PowerOfTwo
+from softermax.rtl.sizes import check_buildable
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.rtl.words import check_buildable, integer_max, lanes_of
 from softermax.spec import DeferredSpec
 
 

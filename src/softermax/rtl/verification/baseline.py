@@ -17,8 +17,8 @@ from softermax.rtl.baseline.online import LOOP, OnlineUnnormed
 from softermax.rtl.baseline.online_normalization import OnlineNormalization
 from softermax.rtl.baseline.unnormed import Unnormed
 from softermax.rtl.simulation import Simulation
+from softermax.rtl.sizes import check_buildable
 from softermax.rtl.vectors import drained, slices_of
-from softermax.rtl.words import check_buildable
 from softermax.spec import SoftermaxSpec
 
 _STALL = 0.1

@@ -12,10 +12,10 @@ from softermax.golden import BoolArray
 from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.simulation import Simulation
+from softermax.rtl.sizes import check_buildable
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.vectors import deferred_fields, deferred_outputs, drained, slices_of
-from softermax.rtl.words import check_buildable
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 _ROWS = 4

@@ -5,7 +5,8 @@ from __future__ import annotations
 from amaranth.hdl import unsigned
 from amaranth.lib import data
 
-from softermax.rtl.words import MAX_LANES, check_count, row_id
+from softermax.rtl.payloads import row_id
+from softermax.rtl.sizes import MAX_LANES, check_count
 
 HALF = unsigned(16)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from softermax.fixedpoint import IntArray
 from softermax.rtl.pe.config import PEConfig
-from softermax.rtl.pe.words import MAX_CHUNKS, Kind
+from softermax.rtl.pe.payloads import MAX_CHUNKS, Kind
 from softermax.rtl.simulation import Simulation
 
 Operand = NDArray[np.int8]

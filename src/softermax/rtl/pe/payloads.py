@@ -27,7 +27,7 @@ SHIFT_BITS = MAX_SHIFT.bit_length()
 
 
 def command_layout(config: PEConfig) -> data.StructLayout:
-    """Commands are done one after the other. Operands are words of sign and magnitude (`job.sign_magnitude`).
+    """Commands are done one after the other. Operands are words of sign and magnitude (`attention_run.sign_magnitude`).
 
     A run goes over ``groups`` groups of as many keys as there are lanes, with ``chunks`` vectors per
     key. Of the last group only ``keys`` take part. Where a row's keys do not fit the weight buffer, it
