@@ -16,9 +16,9 @@ _COMPONENTS = 8
 """Parts of a PE that the chart names; the smaller ones are put together."""
 
 
-def pe_rows(sources: Sources) -> tuple[list[MeasuredRow], list[Origin]]:
-    """What the PE costs, by width, library, scheme, baseline and sequence."""
-    rows, origins = sources.rows("pe", "pe", ("width", "sequence", "library", "scheme", "baseline"))
+def pe_rows(sources: Sources, stored: str = "pe") -> tuple[list[MeasuredRow], list[Origin]]:
+    """What the PE costs, by width, library, scheme, baseline and sequence; ``stored`` is ``pe`` or ``pe-sweep``."""
+    rows, origins = sources.rows("pe", stored, ("width", "sequence", "library", "scheme", "baseline"))
     for row in rows:
         if "baseline_energy_pj" not in row:
             row["baseline_energy_pj"] = sum(p["baseline_energy_pj"] for p in row["breakdown"].values())

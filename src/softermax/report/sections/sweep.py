@@ -16,7 +16,7 @@ from softermax.report.verdict import Comparison
 
 def section(sources: Sources) -> Section:
     said, missing = paper()["sweep"], sources.missing("pe")
-    rows, origins = pe_rows(sources)
+    rows, origins = pe_rows(sources, "pe-sweep")
     rows = [row for row in rows if row["baseline"] == "two-pass"]
     comparisons: list[Comparison] = []
     charts: list[Chart] = []
