@@ -179,7 +179,7 @@ class SoftermaxSpec(_Stored):
     reciprocal: QFormat = QFormat(1, 7)
     output: QFormat = QFormat(1, 7)
     slice_width: int | None = 16
-    """Elements a slice; ``None`` takes the whole row as one slice."""
+    """Elements per slice; ``None`` takes the whole row as one slice."""
     pow2_segments: int = 4
     reciprocal_segments: int = 4
     input_rounding: Rounding = "half-even"
@@ -193,7 +193,7 @@ class SoftermaxSpec(_Stored):
     output_rounding: Rounding = "half-up"
     """A5: numerator times reciprocal to the output word."""
     output_mode: OutputMode = "fixed"
-    """``fixed``, or ``row-scaled`` (A7): all bits filled, one exponent a row beside them."""
+    """``fixed``, or ``row-scaled`` (A7): all bits filled, one exponent per row beside them."""
     base: Base = "paper"
     """``paper``: scores go into 2^x as they are; ``fold`` (A9): scaled by log2(e) first."""
 
@@ -401,7 +401,7 @@ def get_spec(name: str) -> AnySpec:
 
 
 def get_rows_spec(name: str, what: str) -> SoftermaxSpec:
-    """Like `get_spec`, for ``what`` only makes sense where every probability is normalised."""
+    """Like `get_spec`, for ``what`` makes sense only where every probability is normalised."""
     spec = get_spec(name)
     if not isinstance(spec, SoftermaxSpec):
         raise ValueError(f"spec {name!r}: {what} takes a spec without deferred normalisation")

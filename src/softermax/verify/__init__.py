@@ -128,7 +128,7 @@ def _golden(spec: AnySpec, raw: IntArray, mask: BoolArray) -> tuple[IntArray, In
 
 
 Answer: TypeAlias = NDArray[Any]
-Comparison: TypeAlias = tuple[str, str, Callable[[], Answer | tuple[Answer, Answer | None]], list[Answer]]
+Comparison: TypeAlias = tuple[str, str, Callable[[], list[Answer]], list[Answer]]
 """What is compared, on which case, what runs the body, and what golden answers."""
 
 
@@ -137,15 +137,16 @@ def _comparisons(body: Body, spec: AnySpec, rows: int, seed: int, pairs: float) 
         for case in cases(spec, rows, seed, pairs):
             words, exponent = (body.expected or _golden)(spec, case.raw, case.mask)
             want = [words] if exponent is None else [words, np.where(case.mask.any(axis=1), exponent, 0)]
-            yield "words", case.name, partial(_run, body, spec, case, len(want)), want
+            run = partial(_words, body, body.run, spec, case, exponent is not None)
+            yield "words", case.name, run, want
     # Every rounding of scores on every spec: the spec's own on all cases, the others where rounding decides.
     for rounding in NEAREST:
         rounded = _rounded(spec, rounding)
         if rounded == spec:
             yield from _score_comparisons(body, spec, rows, seed)
         elif body.supports(rounded):
-            for kind, case_name, run, want in _score_comparisons(body, rounded, 0, seed):
-                yield kind, f"{case_name}, {rounding}", run, want
+            for kind, name, answer, golds in _score_comparisons(body, rounded, 0, seed):
+                yield kind, f"{name}, {rounding}", answer, golds
 
 
 def _rounded(spec: AnySpec, rounding: str) -> AnySpec:
@@ -158,31 +159,34 @@ def _score_comparisons(body: Body, spec: AnySpec, rows: int, seed: int) -> Itera
     for dtype in body.floats if body.run_scores or body.marks else ():
         for case in score_cases(spec, rows, dtype, seed):
             if body.run_scores is not None:
-                run: Any = partial(body.run_scores, spec, case.scores, case.mask)
+                run = partial(_only, body.run_scores, spec, case.scores, case.mask)
                 # Half precision is rounded from single, as processors do.
                 values = spec.run(case.scores, case.mask).value
                 values = values.astype(np.float32 if dtype == "float16" else dtype).astype(dtype)
                 yield "scores", f"{case.name}, {dtype}", run, [values]
             if body.marks is not None:
-                run = partial(body.marks, spec, case.scores, case.mask)
+                run = partial(_only, body.marks, spec, case.scores, case.mask)
                 marks = golden.saturates(case.scores, scores_of(spec), case.mask)
                 yield "marks", f"{case.name}, {dtype}", run, [marks]
     if body.attend is not None:
         for a in attention_cases(spec, seed):
             if rows or "ties" in a.name:
                 value = attention(a.q, a.k, a.v, spec, a.scale, a.value_scale, a.mask, a.causal).value
-                yield "attention", a.name, partial(body.attend, spec, a), [value]
+                yield "attention", a.name, partial(_only, body.attend, spec, a), [value]
 
 
-def _run(body: Body, spec: AnySpec, case: Case, parts: int) -> Any:
+def _only(run: Callable[..., Answer], *arguments: object) -> list[Answer]:
+    return [run(*arguments)]
+
+
+def _words(body: Body, run: Run, spec: AnySpec, case: Case, exponents: bool) -> list[Answer]:
     """Words and, where they are wanted, the exponents of the rows that have an element."""
-    assert body.run is not None
-    words, exponent = body.run(spec, case.raw, case.mask)
-    if parts == 1:
-        return words
+    words, exponent = run(spec, case.raw, case.mask)
+    if not exponents:
+        return [words]
     if exponent is None:
         raise ValueError(f"{body.name}: a row-scaled output needs its exponents")
-    return words, np.where(case.mask.any(axis=1), exponent, 0)
+    return [words, np.where(case.mask.any(axis=1), exponent, 0)]
 
 
 def check(
@@ -217,7 +221,7 @@ def check(
             seconds += time.perf_counter() - started
             count += 1
             elements[kind] += want[0].size
-            for got, expected in zip(answer if isinstance(answer, tuple) else (answer,), want, strict=True):
+            for got, expected in zip(answer, want, strict=True):
                 if got.shape != expected.shape or (
                     expected.dtype.kind in "bf" and got.dtype != expected.dtype
                 ):
@@ -235,8 +239,9 @@ def check(
     note = "" if whole else "covers " + (", ".join(covered) or "nothing")
     rate = sum(elements.values()) / max(seconds, 1e-9)
     return Verdict(
-        body.name, count, mismatches, len(covered) + len(more), *elements.values(), rate, note, first
-    )
+        body.name, count, mismatches, len(covered) + len(more), **elements,
+        elements_per_second=rate, note=note, first=first,
+    )  # fmt: skip
 
 
 def supported(body: Body, specs: Mapping[str, AnySpec]) -> dict[str, AnySpec]:

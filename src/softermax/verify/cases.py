@@ -126,7 +126,7 @@ def score_cases(spec: AnySpec, rows: int, dtype: str, seed: int = 0) -> Iterator
     # Beside a word of about the same size, so that one raw unit shows in the result.
     partners = np.broadcast_to(words[:, None], decided.shape)
     yield full("ties, one per row", np.stack([decided.ravel(), partners.ravel()], axis=1))
-    # Eight ticks in a row: without a score that saturates all take the vector path.
+    # Eight ticks to a row: where no score saturates, all take the vector path.
     together = decided[: len(ticks) // 8 * 8].reshape(-1, 8 * decided.shape[1])
     yield full("ties, side by side", together)
     tiny = np.finfo(kind).smallest_subnormal

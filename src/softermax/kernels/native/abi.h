@@ -47,7 +47,7 @@ struct smx_rows {
     int64_t keep_stride[SMX_MAX_DIMS];
     int64_t columns;
     const uint8_t* keep;     // nonzero where an element takes part, or null
-    const int32_t* lengths;  // elements that take part, one a row, or null
+    const int32_t* lengths;  // elements that take part, one per row, or null
     int32_t causal;          // row i of the last leading dimension sees columns 0 ... i + offset
     int64_t offset;
 };
@@ -63,7 +63,7 @@ struct smx_attention {
     double value_scale;
     const uint8_t* keep;  // nonzero where a key takes part, or null
     int64_t keep_stride[3];  // a row's keys are dense
-    const int32_t* lengths;  // keys that take part, one a batch entry, or null
+    const int32_t* lengths;  // keys that take part, one per batch entry, or null
     int32_t causal;
     int64_t offset;
     // A8, deferred normalisation: used where `deferred` is set.
@@ -90,7 +90,7 @@ void smx_rows_int8(const smx_spec*, const smx_rows*, const int8_t* in, uint8_t* 
                    int32_t threads);
 
 // Float rows to float rows of the same type, both through the words. `words`, `marks` and `exponent` are what backward
-// needs and may be null: the output words, per row one byte (any score saturated) and then a bit an element.
+// needs and may be null: the output words, per row one byte (any score saturated) and then a bit per element.
 // Returns the first row that has a score that is neither finite nor masked, or -1.
 int64_t smx_rows_float(const smx_spec*, const smx_rows*, smx_float type, const void* in, void* out, uint8_t* words,
                        uint8_t* marks, int32_t* exponent, int32_t isa, int32_t threads);

@@ -1,4 +1,4 @@
-// The policy of AVX2 (with FMA and F16C): 32 bytes, tables of 16 entries a `pshufb`.
+// The policy of AVX2 (with FMA and F16C): 32 bytes, tables of 16 entries per `pshufb`.
 //
 // A look-up in four tables of 16 takes no blends: table j answers to every index below 16(j + 1), because adding
 // 0x70 - 16j with saturation sets the top bit, pshufb's zero, for all others. What several tables answer
@@ -11,7 +11,7 @@
 namespace smx {
 namespace {
 
-// Pairs of 16-bit words: two exact products a lane.
+// Pairs of 16-bit words: two exact products per lane.
 struct Avx2Dot {
     static constexpr int G = 2, LANES = 8, VECTORS = 2, ROWS = 4, OFFSET = 0, MOST = 0;
     using A = int16_t;
@@ -34,7 +34,7 @@ struct Avx2Dot {
     }
 };
 
-// Four bytes a lane into two 16-bit sums: exact while the left operands of a row add up to no more than 255, as
+// Four bytes per lane into two 16-bit sums: exact while the left operands of a row add up to no more than 255, as
 // probabilities in a fixed format do but for odd cases.
 struct Avx2ByteDot : Avx2Dot {
     static constexpr int G = 4, MOST = 255;

@@ -10,11 +10,11 @@ namespace {
 #if defined(SMX_INTRINSICS)
 using Lanes32 = __m512i;
 #else
-// Accumulators have the type of the instruction's lanes: GCC copies those of type __m512i twice a product.
+// Accumulators have the type of the instruction's lanes: GCC copies those of type __m512i twice per product.
 using Lanes32 = __v16si;
 #endif
 
-// Four products of a byte with and one without sign a lane, exact.
+// Per lane four products of a signed and an unsigned byte, exact.
 struct Avx512ValueDot {
     static constexpr int G = 4, LANES = 16, VECTORS = 2, ROWS = 8, OFFSET = 0, MOST = 0;
     using A = uint8_t;
@@ -34,7 +34,7 @@ struct Avx512ValueDot {
     }
 };
 
-// For Q·K^T the keys are the operand without sign: 128 more than they are, which is taken off again a row.
+// For Q·K^T the keys are the unsigned operand: 128 more than they are, which is taken off again per row.
 struct Avx512ScoreDot : Avx512ValueDot {
     static constexpr int VECTORS = 4, ROWS = 6, OFFSET = 128;
     using A = int8_t;
@@ -135,7 +135,7 @@ struct Avx512 {
             const __m512i high = _mm512_sad_epu8(find(t.high, step), _mm512_setzero_si512());
             sums[j] = _mm512_add_epi64(low, _mm512_slli_epi64(high, 8));
         }
-        // As in AVX2: two partial sums a slice, two vectors in one.
+        // As in AVX2: two partial sums per slice, two vectors in one.
         __m512i both = _mm512_or_si512(sums[0], _mm512_slli_epi64(sums[1], 32));
         both = _mm512_add_epi32(both, _mm512_shuffle_epi32(both, SWAP_HALVES));  // 0, 4 | 1, 5 | 2, 6 | 3, 7
         const __m512i order = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 12, 5, 4, 9, 8, 1, 0);

@@ -69,7 +69,7 @@ inline float rounded(float v, smx_rounding how) {
     return how == SMX_HALF_UP && v - whole >= 0.5f ? whole + 1.0f : whole;
 }
 
-// A byte for the row, whether any score saturated, and a bit a score.
+// Per row a byte, whether any score saturated, and a bit per score.
 inline int64_t marks_size(int64_t columns) { return 1 + (columns + 7) / 8; }
 
 struct Quantized {

@@ -1,7 +1,7 @@
 // Integer matrix products of 8-bit operands, exact, in tiles that stay in registers.
 //
-// A policy D brings the dot product: groups of D::G products a lane, D::LANES columns a vector, D::VECTORS vectors a
-// panel, D::ROWS rows a tile. The left operand is rows of D::A; the right one is packed in panels: group after
+// A policy D brings the dot product: groups of D::G products per lane, D::LANES columns per vector, D::VECTORS vectors
+// per panel, D::ROWS rows per tile. The left operand is rows of D::A; the right one is packed in panels: group after
 // group, in each the panel's columns, in each the group's elements as D::B.
 #pragma once
 
