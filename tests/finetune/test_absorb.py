@@ -6,7 +6,7 @@ import transformers
 from torch import nn
 from transformers import AutoModel
 
-from softermax.integrations.transformers import absorb_base, enable, enabled, observe
+from softermax.integrations.transformers import absorb_base, disable, enable, enabled, observe, use_softmax
 from softermax.models.quantization import quantize
 from softermax.spec import LOG2E, get_spec
 
@@ -150,3 +150,21 @@ def test_int8_scores_are_those_of_paper_fold_too():
     absorbed = quantize(absorb_base(tiny("bert")), [given])
     before, after = seen(folded, given)[0], seen(absorbed, given)[0]
     assert torch.allclose(after.scores, LOG2E * before.scores, rtol=1e-4, atol=1e-4)
+
+
+def test_an_absorbed_model_does_not_go_back_to_base_e_without_a_word():
+    model = absorb_base(tiny("bert"))
+    for leave in (disable, use_softmax):
+        with pytest.raises(ValueError, match=r"has log2\(e\) in its weights"):
+            leave(model)
+    with pytest.raises(ValueError, match="take no fold"):
+        enable(model, "row-scaled+fold")
+    assert enabled(enable(model, "row-scaled")) == get_spec("row-scaled")
+
+
+def test_models_that_share_a_config_are_absorbed_apart():
+    config = transformers.BertConfig(**SMALL)
+    first, second = transformers.BertModel(config), transformers.BertModel(config)
+    absorb_base(first)
+    absorb_base(second)
+    assert not hasattr(config, "softermax_absorbed")

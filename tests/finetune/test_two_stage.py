@@ -216,7 +216,9 @@ def test_a_pretrained_body_has_no_head_to_keep(tiny_model, tiny_data):
 
 @pytest.mark.parametrize("arm", ["fp32", "int8", "softermax"])
 def test_an_int8_start_folder_is_refused(trained, tiny_data, arm):
-    with pytest.raises(ValueError, match=r"cannot be loaded \(it is quantised already; start from the fp32 model"):
+    with pytest.raises(
+        ValueError, match=r"cannot be loaded \(it is quantised already; start from the fp32 model"
+    ):
         prepare(Run(task="sst2", arm=arm, model=str(trained / "int8" / "model")), tiny_data)
 
 

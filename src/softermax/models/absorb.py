@@ -18,12 +18,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from softermax.models.drop_in import enable
+from softermax.models.drop_in import ABSORBED, enable
 from softermax.models.quantization import is_quantized
 from softermax.spec import LOG2E, AnySpec, get_spec
-
-MARK = "softermax_absorbed"
-"""In the config of an absorbed model, so that it is absorbed once only; ``save_pretrained`` keeps it."""
 
 _QUERIES = (("query", "key"), ("q_proj", "k_proj"), ("q_lin", "k_lin"), ("q", "k"))
 """Names of the query projection, each with the key projection beside it that tells an attention module."""
@@ -68,12 +65,12 @@ def absorb_base(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTra
         for part in parts:
             part.mul_(LOG2E)
     # After `enable`, which gives the model a config of its own.
-    setattr(model.config, MARK, True)
+    setattr(model.config, ABSORBED, True)
     return model
 
 
 def is_absorbed(model: PreTrainedModel) -> bool:
-    return bool(getattr(model.config, MARK, False))
+    return bool(getattr(model.config, ABSORBED, False))
 
 
 def _scaled(model: PreTrainedModel) -> Iterator[Tensor]:

@@ -44,7 +44,7 @@ from softermax.models.mpnet import dispatching_class
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec
 
 __all__ = [
-    "EXACT", "INT8", "NAME", "Attended", "disable", "enable", "enabled", "keep_softmax", "observe", "own_configs",
+    "ABSORBED", "EXACT", "INT8", "NAME", "Attended", "disable", "enable", "enabled", "keep_softmax", "observe", "own_configs",
     "use_softmax",
 ]  # fmt: skip
 
@@ -52,6 +52,9 @@ NAME = "softermax"
 EXACT = "softmax"
 INT8 = "softermax_int8"
 """Field of a config whose model is quantised: the recipe, for `softermax.models.quantization.load`."""
+
+ABSORBED = "softermax_absorbed"
+"""Field of a config whose model has log2(e) in its weights, see `softermax.models.absorb`: its base is two from then on."""
 
 _STATE = "_softermax"
 
@@ -76,6 +79,8 @@ def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedM
     chosen = get_spec(spec) if isinstance(spec, str) else spec
     if not isinstance(chosen, (SoftermaxSpec, DeferredSpec)):
         raise TypeError(f"spec = {spec!r}: must be a SoftermaxSpec, a DeferredSpec or the name of one")
+    if chosen.base == "fold" and getattr(model.config, ABSORBED, False):
+        raise ValueError(f"spec = {spec!r}: {type(model).__name__} has log2(e) in its weights already; take no fold")
     _switch(model, NAME)
     _store_spec(model, chosen.to_dict())
     return model
@@ -83,6 +88,7 @@ def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedM
 
 def use_softmax(model: PreTrainedModel) -> PreTrainedModel:
     """The exact softmax on Softermax's path: what observers see, and in 8 bits where the model is quantised."""
+    _require_base_e(model)
     _switch(model, EXACT)
     _forget_spec(model)
     return model
@@ -93,6 +99,7 @@ def disable(model: PreTrainedModel) -> PreTrainedModel:
 
     A quantised model goes back to the exact softmax with 8-bit probabilities, which its quantisers belong to.
     """
+    _require_base_e(model)
     _dissolve_parts(model)
     state = _state(model)
     if state is None:
@@ -112,6 +119,14 @@ def disable(model: PreTrainedModel) -> PreTrainedModel:
             setattr(module, name, config)
     del model.__dict__[_STATE]
     return model
+
+
+def _require_base_e(model: PreTrainedModel) -> None:
+    if getattr(model.config, ABSORBED, False):
+        raise ValueError(
+            f"{type(model).__name__} has log2(e) in its weights (absorb_base): the softmax of base e would be wrong; "
+            "load the model that it was made of"
+        )
 
 
 def enabled(model: PreTrainedModel) -> AnySpec | None:
