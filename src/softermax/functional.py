@@ -64,19 +64,15 @@ def softermax(
 
 def _rows(x: Tensor, keep: Tensor | None, spec: AnySpec, gradient: Gradient) -> Tensor:
     """Along the last axis, by whoever computes it."""
-    exporting, compiling = onnx.exporting(), torch.compiler.is_compiling()
-    special = exporting or gradient == "composed" or (not compiling and transformed(x))
+    exporting = onnx.exporting()
+    special = exporting or gradient == "composed" or transformed(x)
     if not special and isinstance(spec, SoftermaxSpec) and operators.takes(x, spec):
         return operators.softermax(x, keep, spec)
     if keep is not None:
         x = torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device))
     if exporting:
         return onnx.probabilities(x, keep, spec)
-    if gradient == "composed":
-        return composed(x, keep, spec)
-    if special or compiling or (torch.is_grad_enabled() and x.requires_grad):
-        return fused(x, keep, spec)
-    return probabilities(x, keep, spec)
+    return composed(x, keep, spec) if gradient == "composed" else fused(x, keep, spec)
 
 
 def _check(x: Tensor, dim: int, spec: AnySpec, gradient: str) -> None:

@@ -17,6 +17,7 @@ from softermax import PRESETS, SoftermaxSpec, get_spec, golden
 from softermax.functional import softermax as op
 from softermax.pytorch import operators as ops
 from softermax.pytorch import words
+from softermax.spec import AnySpec
 
 WIDE = SoftermaxSpec(
     input="Q(8,8)", max="Q(8,0)", unnormed="Q(1,23)", powsum="Q(12,12)", reciprocal="Q(1,15)",
@@ -51,7 +52,7 @@ def scores(*shape: int, spread: float = 6.0, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * spread
 
 
-def judged(x: torch.Tensor, spec: SoftermaxSpec, mask: torch.Tensor | None = None) -> torch.Tensor:
+def judged(x: torch.Tensor, spec: AnySpec, mask: torch.Tensor | None = None) -> torch.Tensor:
     """What the golden model says, in the scores' own precision."""
     array = x.float().numpy() if x.dtype in (torch.bfloat16, torch.float16) else x.numpy()
     value = spec.run(array, None if mask is None else mask.numpy()).value
@@ -207,7 +208,7 @@ def test_fused_gradient_is_the_formula(spec: SoftermaxSpec) -> None:
 
 def test_the_two_gradients_agree(spec: SoftermaxSpec) -> None:
     """They differ in where y is rounded: composed takes u/d before, fused y after the reciprocal and
-    the output word. With eps that difference a row, |dx - dx'| <= factor * (|g|_max * (3 * eps + n * eps^2)
+    the output word. With eps that difference per row, |dx - dx'| <= factor * (|g|_max * (3 * eps + n * eps^2)
     summed over the row); below it is bounded by the measured eps of each element."""
     x, mask = scores(20, 50, spread=3.0).double(), torch.rand(20, 50) < 0.8
     g = scores(20, 50, spread=1.0, seed=9).double()
@@ -337,5 +338,7 @@ def test_module_is_the_function() -> None:
     module = softermax.Softermax(dim=0, spec="row-scaled")
     assert torch.equal(module(x.T, mask[:, None]), op(x.T, 0, mask[:, None], PRESETS["row-scaled"]))
     assert "row-scaled" in repr(module)
+    deferred = softermax.Softermax(spec="paper+fold:deferred")
+    assert torch.equal(deferred(x, mask), judged(x, get_spec("paper+fold:deferred"), mask))
     with pytest.raises(ValueError, match="unknown spec 'papre'"):
         softermax.Softermax(spec="papre")

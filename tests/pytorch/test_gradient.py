@@ -251,6 +251,13 @@ def test_compiled_code_runs_backward_in_the_core(core: bool) -> None:
     assert ("softermax.backward.default" in operators) == core
 
 
+def test_transforms_compile() -> None:
+    x, t = scores(), drawn(4, 21, seed=1)
+    for way in (grad(lambda x: op(x).pow(2).sum()), lambda x: jvp(op, (x,), (t,))[1]):
+        compiled = torch.compile(way, fullgraph=True, backend="aot_eager")
+        close(compiled(x), way(x))
+
+
 def test_the_backward_operator_says_that_it_has_no_derivative(core: bool) -> None:
     if not core:
         pytest.skip("the operator is the native core's")

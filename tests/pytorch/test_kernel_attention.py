@@ -15,6 +15,7 @@ from kernels.native_build import SPECS
 from softermax import PRESETS, DeferredSpec, golden, kernels
 from softermax.golden import attention as golden_attention
 from softermax.pytorch.attention import attention, int8_attention
+from softermax.pytorch.operators import quantize_int8
 from softermax.pytorch.registry import spec_text
 from softermax.spec import SoftermaxSpec
 
@@ -159,6 +160,32 @@ def test_both_modes_are_close_to_float_attention() -> None:
         error = (attention(q, k, v, spec, causal=True) - exact).abs()
         # Half a step of the input word, 2^-3, is a factor of 1.09 in a weight.
         assert error.mean() < 0.09 * exact.abs().mean()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("at", [0, 1])
+def test_operands_that_are_no_numbers_are_refused(
+    value: float, at: int, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On every path, in the vector loop and in what is left after it."""
+    q = torch.ones(1, 1, 5, 13)
+    q.flatten()[-at] = value
+    with pytest.raises(ValueError, match="found NaN or infinity"):
+        attention(q, q, q)
+    monkeypatch.setenv("SOFTERMAX_ISA", "none")
+    with pytest.raises(ValueError, match="found NaN or infinity"):
+        attention(q, q, q)
+
+
+def test_floats_become_the_same_bytes_with_and_without_the_core(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.randn(7, 31, generator=torch.Generator().manual_seed(0))
+    x[0, :4] = torch.tensor([127.0, 0.5, 1.5, -2.5]) * x.abs().max() / 127  # ties
+    words, scale = quantize_int8(x)
+    monkeypatch.setenv("SOFTERMAX_ISA", "none")
+    assert torch.equal(words, quantize_int8(x)[0])
+    assert scale == quantize_int8(x)[1]
 
 
 def test_operator_passes_torch_s_own_checks(rng: np.random.Generator) -> None:

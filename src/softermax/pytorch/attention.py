@@ -45,7 +45,7 @@ def attention(
 ) -> Tensor:
     """Attention of float tensors (batch, heads, length, size): each is quantised to int8 as a whole.
 
-    ``scale`` is 1/sqrt(size) unless given. The rest is as for `int8_attention`.
+    ``scale`` is 1/sqrt(size) unless given. The rest is as for `int8_attention`. It has no gradient.
     """
     if any(not isinstance(x, Tensor) or x.dim() != 4 for x in (query, key, value)):
         raise ValueError(

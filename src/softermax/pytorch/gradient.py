@@ -53,7 +53,9 @@ def flowing(y: Tensor, saturated: Tensor, x: Tensor, spec: AnySpec) -> Tensor:
 def transformed(x: Tensor) -> bool:
     """Whether ``torch.func`` or forward-mode differentiation is at work on a tensor."""
     # PyTorch has no public name for what its own autograd.Function asks here.
-    return bool(torch._C._are_functorch_transforms_active()) or unpack_dual(x).tangent is not None
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and unpack_dual(x).tangent is not None
 
 
 def probabilities(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
@@ -65,13 +67,14 @@ def probabilities(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
 
 def fused(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
     """Probabilities of rows along the last axis, with the fused gradient."""
-    if torch.compiler.is_compiling() or not transformed(x):
-        y: Tensor = _Fused.apply(x, keep, spec)[0]  # type: ignore[no-untyped-call]
-        return y
-    constant = x.detach()
-    y = probabilities(constant, keep, spec)
-    saturated = words.saturates(constant, words.scores_of(spec))
-    return flowing(y.to(_at_least_single(x.dtype)), saturated, x, spec).to(x.dtype)
+    if transformed(x):
+        constant = x.detach()
+        y = probabilities(constant, keep, spec)
+        saturated = words.saturates(constant, words.scores_of(spec))
+        return flowing(y.to(_at_least_single(x.dtype)), saturated, x, spec).to(x.dtype)
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and x.requires_grad):
+        return _Fused.apply(x, keep, spec)[0]  # type: ignore[no-any-return, no-untyped-call]
+    return probabilities(x, keep, spec)
 
 
 class _Fused(torch.autograd.Function):

@@ -57,7 +57,7 @@ def softermax_int8(
     lengths: Tensor | None = None,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """int8 input words to uint8 output words and the rows' exponents (A7; zero for a fixed output).
+    """int8 input words to uint8 output words and the rows' exponents (A7; zero for a fixed output), in the native core.
 
     An element takes part where ``mask`` (boolean, broadcast) is True, its column is below the row's entry of
     ``lengths`` (broadcast to the leading axes), and, with ``causal``, it is not past its row: row i of
@@ -71,19 +71,15 @@ def quantize_int8(x: Tensor) -> tuple[Tensor, float]:
     if not x.is_floating_point():
         raise TypeError(f"quantize_int8 takes floats, got {x.dtype}; int8_attention takes int8")
     x = x.detach().float().contiguous()
-    core = isa() is not None and x.device.type == "cpu"
-    number, threads = path_number(None) if core else 0, torch.get_num_threads()
-    if core:
-        largest = native.largest(x.data_ptr(), x.numel(), number, threads)
-    else:
-        largest = float(x.abs().max()) if x.numel() else 0.0
+    largest = max(abs(float(end)) for end in torch.aminmax(x)) if x.numel() else 0.0
     if not math.isfinite(largest):
         raise ValueError("quantize_int8 takes finite numbers, found NaN or infinity")
     scale = largest / 127.0 or 1.0
-    if not core:
+    if isa() is None or x.device.type != "cpu":
         return (x * (1.0 / scale)).clamp(-127, 127).round().to(torch.int8), scale
     out = torch.empty(x.shape, dtype=torch.int8)
-    native.quantize(x.data_ptr(), x.numel(), 1.0 / scale, out.data_ptr(), number, threads)
+    threads = torch.get_num_threads()
+    native.quantize(x.data_ptr(), x.numel(), 1.0 / scale, out.data_ptr(), path_number(None), threads)
     return out, scale
 
 
