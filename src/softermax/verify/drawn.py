@@ -19,7 +19,7 @@ def draw_spec(rng: np.random.Generator, widest: int = 32, eight_bit: bool = Fals
     def word(
         least_integer: int, most_integer: int, least_fraction: int, most: int = widest
     ) -> tuple[int, int]:
-        integer = int(rng.integers(least_integer, most_integer + 1))
+        integer = int(rng.integers(least_integer, min(most_integer, most - least_fraction) + 1))
         bits = most if rng.random() < 0.2 else int(rng.integers(integer + least_fraction, most + 1))
         return integer, bits - integer
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from softermax.progress import Progress, within
 from softermax.reproduce.stage import Settings
-from softermax.spec import PRESETS
+from softermax.spec import DEFERRED, SPECS
 
 SOURCES = ("reproduce.stages.hardware", "golden", "verify", "rtl/", "silicon/")
 SEQUENCE = 384
@@ -25,8 +25,9 @@ def rtl(settings: Settings, progress: Progress) -> dict[str, Any]:
     jobs = [
         (body, name, spec)
         for body in bodies
-        for name, spec in PRESETS.items()
-        if body.supports(spec) and (settings["presets"] is None or name in settings["presets"])
+        for name, spec in SPECS.items()
+        if body.supports(spec)
+        and (settings["presets"] is None or name.removesuffix(DEFERRED) in settings["presets"])
     ]
     found = []
     for done, (body, name, spec) in enumerate(jobs):
