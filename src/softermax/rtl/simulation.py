@@ -3,21 +3,17 @@
 The driver is C++ as well: it offers the vectors of every input stream, takes what every output
 stream gives, and stalls either at random, without Python in the loop. Programs are cached by the
 content of the design and of the driver.
-
-Words inside a design are seen by probes: a module around it refers to them by their paths, so that the
-design is the very Verilog that is exported.
 """
 
 from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from amaranth.hdl import ShapeLike
 from amaranth.lib import data, stream, wiring
 from numpy.typing import NDArray
 
@@ -26,8 +22,7 @@ from softermax.rtl.convert import to_verilog
 from softermax.rtl.packing import Words, pack, unpack, words_of
 from softermax.rtl.verilator import program
 
-_TOP = "dut"
-_PROBED = "probed"
+TOP = "dut"
 _GIVE_UP = 20_000
 """Cycles without a transfer after which the design counts as stuck."""
 
@@ -63,33 +58,20 @@ def ports_of(component: wiring.Component) -> list[Port]:
     return found
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Words inside a design in all cycles in which ``valid`` is 1, as if they left by a stream.
-
-    Both are Verilog expressions. A signal's path begins with ``probed``: ``probed.part.signal``.
-    """
-
-    valid: str
-    fields: Mapping[str, tuple[str, ShapeLike]]
-    """Expressions and their shapes."""
-
-    @property
-    def layout(self) -> data.StructLayout:
-        return data.StructLayout({name: shape for name, (_, shape) in self.fields.items()})
-
-
 class Simulation:
-    """A component's compiled simulation, with streams of what its probes see beside its own."""
+    """A component's compiled simulation."""
 
-    def __init__(self, component: wiring.Component, probes: Mapping[str, Probe] | None = None) -> None:
+    def __init__(self, component: wiring.Component) -> None:
         self.ports = ports_of(component)
-        if probes:
-            verilog = to_verilog(component, _PROBED) + _around(self.ports, probes)
-            self.ports += [Port(name, False, probe.layout) for name, probe in probes.items()]
-        else:
-            verilog = to_verilog(component, _TOP)
-        self._program = _build(verilog, _driver(self.ports))
+        verilog = self.design(component)
+        self._program = program(
+            {f"{TOP}.v": verilog, "driver.cpp": _driver(self.ports)},
+            ["-O3", "--no-timing", "--x-assign", "fast", "--top-module", TOP],
+        )
+
+    def design(self, component: wiring.Component) -> str:
+        """The Verilog that is simulated, its module called `TOP`. A subclass may add streams of its own to ``ports``."""
+        return to_verilog(component, TOP)
 
     def run(
         self,
@@ -135,43 +117,6 @@ class Simulation:
         return Transfers(unpack(port.layout, words), cycles)
 
 
-def _around(ports: Sequence[Port], probes: Mapping[str, Probe]) -> str:
-    """The module around a design that hands its probes out."""
-    declared, connected, assigned = ["input clk", "input rst"], [".clk(clk)", ".rst(rst)"], []
-
-    def declare(name: str, bits: int, is_input: bool) -> None:
-        there, back = ("input", "output") if is_input else ("output", "input")
-        declared.extend(
-            [f"{there} [{bits - 1}:0] {name}__payload", f"{there} {name}__valid", f"{back} {name}__ready"]
-        )
-
-    for port in ports:
-        declare(port.name, port.layout.size, port.is_input)
-        connected += [f".{port.name}__{part}({port.name}__{part})" for part in ("payload", "valid", "ready")]
-    for name, probe in probes.items():
-        declare(name, probe.layout.size, False)
-        assigned.append(f"  assign {name}__valid = {probe.valid};")
-        for (_, field), (expression, _) in zip(probe.layout, probe.fields.values(), strict=True):
-            top = field.offset + field.width - 1
-            assigned.append(f"  assign {name}__payload[{top}:{field.offset}] = {expression};")
-    return "\n".join(
-        [
-            f"module {_TOP} ({', '.join(declared)});",
-            f"  {_PROBED} {_PROBED} ({', '.join(connected)});",
-            *assigned,
-            "endmodule",
-            "",
-        ]
-    )
-
-
-def _build(verilog: str, driver: str) -> Path:
-    return program(
-        {f"{_TOP}.v": verilog, "driver.cpp": driver},
-        ["-O3", "--no-timing", "--x-assign", "fast", "--top-module", _TOP],
-    )
-
-
 def _driver(ports: list[Port]) -> str:
     """The program around the design: one entry per stream, the rest is the same for all."""
     entries = []
@@ -202,7 +147,7 @@ def _driver(ports: list[Port]) -> str:
         overrun=" || ".join(f"{name}.overrun" for name in names),
         finish="\n".join(f"  {name}.finish();" for name in names),
         give_up=_GIVE_UP,
-        top=_TOP,
+        top=TOP,
     )
 
 

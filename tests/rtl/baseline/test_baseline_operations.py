@@ -37,6 +37,8 @@ FRACTIONS = np.arange(1024)
 BEYOND = 14
 """From this distance of exponents on the smaller operand only rounds."""
 INFINITY = 0x7C00
+SMALLEST = 0x0400
+"""The bits of 2^-14, the smallest number above zero."""
 
 Words = np.ndarray
 
@@ -145,7 +147,7 @@ def rounded(values: Words) -> Words:
 
 
 def flushed(bits: Words) -> Words:
-    return np.where(bits < model.SMALLEST, 0, bits)
+    return np.where(bits < SMALLEST, 0, bits)
 
 
 def all_significands(exponent: int, other: int, step: int) -> tuple[Words, Words]:
@@ -266,7 +268,7 @@ def test_quotients_of_all_significands(step: int) -> None:
 def test_quotients_of_all_exponents(count: int) -> None:
     rng = np.random.default_rng(3)
     dividend, divisor = samples(rng, count, INFINITY - 1, low=1)
-    divisor = np.maximum(divisor, model.SMALLEST)
+    divisor = np.maximum(divisor, SMALLEST)
     dividend = flushed(np.minimum(np.minimum(dividend, model.ONE), divisor[:, None]))
     # Just below the format: the largest fraction over a power of two.
     dividend[:3, 0], divisor[:3] = [0x2FFF, 0x1BFF, 0x07FF], [0x6800, 0x5400, 0x4000]
@@ -286,7 +288,7 @@ def test_exponential_of_every_half_is_within_a_unit() -> None:
     assert len(np.unique(distance)) == INFINITY + 1
     assert (result == model.exponential(distance)).all()
     correct = rounded(np.exp(-half(distance)))
-    normal = correct >= model.SMALLEST
+    normal = correct >= SMALLEST
     assert np.abs(result - correct)[normal].max() == 1
     assert not result[~normal].any()
 

@@ -23,8 +23,6 @@ BoolArray = NDArray[np.bool_]
 
 ONE = 0x3C00
 """The bits of 1.0."""
-SMALLEST = 0x0400
-"""The bits of 2^-14, the smallest number above zero."""
 
 # The exponential: widths and constants of e^-d = 2^(-d·log2 e) = 2^(integer) · 2^g.
 
