@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from softermax.cache import cache_dir, kept, key
+from softermax.cache import cache_dir, kept, key, seal, sealed
 from softermax.extras import need
 
 _FLAGS = ("-std=c++20", "-O1", "-DVL_TIME_CONTEXT")
@@ -57,6 +57,7 @@ def program(sources: Mapping[str, str], options: Sequence[str]) -> Path:
                 [compiler, *_FLAGS, "-I.", *_includes(), "-o", str(target), "all.cc", *map(str, runtime), "-pthread"],
                 folder,
             )  # fmt: skip
+            seal(target)
 
     return kept(cache_dir("rtl") / f"sim-{content}", make, _executable)
 
@@ -98,8 +99,9 @@ def _compiled_runtime(name: str, compiler: str) -> Path:
 
     def make(target: Path) -> None:
         _compile([compiler, *_FLAGS, *_includes(), "-c", "-o", str(target), str(source)], source.parent)
+        seal(target)
 
-    return kept(cache_dir("rtl") / f"{source.stem}-{content}.o", make, lambda path: path)
+    return kept(cache_dir("rtl") / f"{source.stem}-{content}.o", make, sealed)
 
 
 def _compile(command: list[str], folder: Path) -> None:
@@ -109,5 +111,5 @@ def _compile(command: list[str], folder: Path) -> None:
 
 
 def _executable(path: Path) -> Path:
-    path.chmod(0o755)
+    sealed(path).chmod(0o755)
     return path
