@@ -300,3 +300,22 @@ def test_the_command_writes_table_curves_and_pictures(tiny_model, tiny_data, tmp
     assert "`paper+absorbed`" in text
     assert (tmp_path / "accuracy-curves.svg").is_file()
     assert main(["accuracy", *options, "--gather", "--quiet"]) == 0
+
+
+def test_an_empty_table_is_not_written(tiny_model, tiny_data, tmp_path, capsys, monkeypatch):
+    options = [
+        "--data-dir",
+        str(tiny_data),
+        "--out",
+        str(tmp_path / "out"),
+        "--tasks",
+        "sst2",
+        "--model",
+        tiny_model,
+    ]
+    assert main(["accuracy", *options, "--gather"]) == 2
+    assert "no cell is there" in capsys.readouterr().err
+    monkeypatch.setattr("softermax.finetune.cells.fill", lambda *args: 5)
+    assert main(["accuracy", *options, "--seeds", "1", "--held-out", "16"]) == 0
+    assert "no cell is finished yet" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -247,6 +247,11 @@ def accuracy(args: argparse.Namespace) -> int:
                 cells.add_swaps(runs, folder, args.data_dir, args.models, swaps)
             cells.fill(runs, folder, args.data_dir, announce, report, until, args.models, swaps)
     done, first = cells.gather(folder), cells.gather_first(folder)
+    if not done and args.gather:
+        raise ValueError(f"{folder}: no cell is there; run the command without --gather first")
+    if not done:
+        print(f"no cell is finished yet; the same command continues ({len(runs)} to go)", file=sys.stderr)
+        return 0
     left = sum(not cells.is_done(run, folder) for run in runs)
     found = table.differences(done, args.data_dir)
     rows = [dataclasses.asdict(entry) for entry in table.entries(done)]
