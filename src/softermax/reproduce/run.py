@@ -208,8 +208,9 @@ class _Estimate:
         return min(20.0, max(0.1, sum(self._took.values()) / expected)) if expected else 1.0
 
     def left(self, stage: Stage, share: float, elapsed: float) -> float:
-        here = max(0.0, self._expected[stage.name] * self._pace - elapsed)
-        if share > 0.05:
-            here = elapsed / share * (1 - share)
+        expected = self._expected[stage.name] * self._pace
+        # The first steps say little of the others, but more than an expectation that has passed.
+        trusted = share > 0.05 or (share > 0 and elapsed > expected)
+        here = elapsed / share * (1 - share) if trusted else max(0.0, expected - elapsed)
         others = [n for n in self._expected if n not in self._took and n != stage.name]
         return here + self._pace * sum(self._expected[name] for name in others)
