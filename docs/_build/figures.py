@@ -3,9 +3,10 @@
     <!-- figure: silicon.area_ratio unit=unnormed preset=paper width=16 library=nangate45 baseline=two-pass .2f -->0.15<!-- /figure -->
 
 names a result file and a column of its rows, then which rows, then a format of Python's; what stands between the two
-comments is made from them. ``key=a,b`` takes either, ``key=384..4096`` a range of numbers. Where several rows are meant, a word
+comments is made from them. ``key=a|b`` takes either, ``key=384..4096`` a range of numbers. Where several rows are meant, a word
 before the format says what to do with them: ``range`` gives "low to high", ``mean`` and ``count`` one number. ``negated`` turns a
-gain into a loss. A column may be a path (``milliseconds.softmax``); ``paper`` is the paper: ``paper.pe.ratios.energy``, and
+gain into a loss. A column may be a path (``milliseconds.softmax``); ``bench-kernels@date`` is the file's own date, and so are its command,
+versions and machine; ``paper`` is the paper: ``paper.pe.ratios.energy``, and
 ``paper-accuracy`` its Table III in rows: model, task, int8, softermax, difference. Shorter is the name of a figure in `NAMED`.
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,9 @@ def figure(asked: str) -> str:
     wanted = dict(word.split("=", 1) for word in words if word not in _WORDS)
     if file == "paper":
         values = [_at(paper(), column, asked)]
+    elif "@" in name:
+        file, _, column = name.partition("@")
+        values = [_at(asdict(Envelope.load(RESULTS / f"{file}.json")), column, asked)]
     else:
         values = [_at(row, column, asked) for row in rows(file) if _matches(row, wanted, asked)]
     if "count" in how:
@@ -142,7 +147,7 @@ def _matches(row: Row, wanted: Mapping[str, str], asked: str) -> bool:
         if dots:
             if not float(low) <= value <= float(high):
                 return False
-        elif str(value) not in text.split(","):
+        elif str(value) not in text.split("|"):
             return False
     return True
 

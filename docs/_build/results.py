@@ -141,6 +141,37 @@ def runtime() -> list[Row]:
     return list(lengths.values())
 
 
+_ROWS = "bench-kernels.ratio columns=384..4096 range"
+_ATTENTION = "bench-attention.ratio range"
+SPEED = (
+    ("int8 rows `whole-row`, 384 to 4096 columns, torch fp32", f'{_ROWS} case="int8 whole-row" versus="torch fp32" .1f', "8 (AVX-512), 2 (AVX2)"),
+    ("the same, onnxruntime fp32", f'{_ROWS} case="int8 whole-row" versus="onnxruntime fp32" .1f', "5 (AVX-512)"),
+    ("the same, onnxruntime QLinearSoftmax", f'{_ROWS} case="int8 whole-row" versus="onnxruntime QLinearSoftmax" .0f', ""),
+    ("int8 rows `paper` and `paper-32`, torch fp32", f'{_ROWS} case="int8 paper|int8 paper-32" versus="torch fp32" .1f', "4 (AVX-512), 2 (AVX2)"),
+    ("int8 rows `whole-row`, 64 Mi elements, memcpy", 'bench-kernels.ratio case="int8 whole-row, 64 Mi" versus=memcpy range .2f', "0.85 (AVX-512)"),
+    ("int8 rows of 64 columns, torch fp32", 'bench-kernels.ratio case="int8 paper|int8 paper-32|int8 row-scaled|int8 whole-row" columns=64 versus="torch fp32" range .1f', ""),
+    ("float rows `paper`, 128 to 4096 columns, torch fp32", 'bench-kernels.ratio case="float paper" columns=128..4096 versus="torch fp32" range .1f', ""),
+    ("attention from int8, paper's mode (`whole-row`), SDPA fp32", f'{_ATTENTION} case="whole-row from int8" versus="SDPA fp32" .1f', "4 (AVX-512)"),
+    ("attention from float, paper's mode (`whole-row`), SDPA fp32", f'{_ATTENTION} case="whole-row from float" versus="SDPA fp32" .1f', "3 (AVX-512)"),
+    ("attention from int8, paper's mode (`paper`), SDPA fp32", f'{_ATTENTION} case="paper from int8" versus="SDPA fp32" .1f', ""),
+    ("attention from int8, deferred mode, SDPA fp32", f'{_ATTENTION} case="deferred from int8" versus="SDPA fp32" .1f', ""),
+    ("attention from int8, paper's mode (`whole-row`), SDPA bf16", f'{_ATTENTION} case="whole-row from int8" versus="SDPA bf16" .1f', ""),
+    ("operator forward and backward, 32x12x128x128, torch.softmax", 'bench-training.ratio case="operator paper|operator paper-32|operator row-scaled|operator whole-row" range .2f', "1"),
+    ("a whole step of an encoder of MiniLM's size, torch.softmax", 'bench-training.ratio case="encoder step paper" .2f', "0.98"),
+)  # fmt: skip
+"""What is compared, the figure, and what was wanted."""
+
+
+def speed() -> list[Row]:
+    """The kernels against others: their time over ours."""
+    if not figures.rows("bench-kernels"):
+        return []
+    return [
+        {"time of the other over ours": what, "measured": figures.figure(asked), "wanted": wanted}
+        for what, asked, wanted in SPEED
+    ]
+
+
 def summary() -> list[Row]:
     """The README's table."""
     rows: list[Row] = []
@@ -199,6 +230,7 @@ TABLES: dict[str, Callable[[], list[Row]]] = {
     "accuracy": accuracy,
     "swapped": swapped,
     "perplexity": perplexity,
+    "speed": speed,
     "summary": summary,
 }
 
