@@ -19,6 +19,7 @@ from transformers import (
 from transformers.models.mpnet.modeling_mpnet import MPNetSelfAttention
 
 from softermax import golden
+from softermax.models.absorb import absorb_base
 from softermax.models.drop_in import disable, enable, enabled, observe, use_softmax
 from softermax.spec import DeferredSpec, get_spec
 
@@ -256,6 +257,16 @@ def test_a_part_that_was_enabled_alone_follows_the_whole(inputs):
     enable(model, "paper")
     assert enabled(model) == enabled(model.bert) == get_spec("paper")
     assert torch.equal(outputs(disable(model), inputs), own)
+
+
+def test_an_absorbed_folder_loads_in_base_two_only(tmp_path, inputs):
+    model = absorb_base(sharpened(BertForSequenceClassification(BertConfig(**SMALL))))
+    model.save_pretrained(tmp_path)
+    again = BertForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert torch.equal(outputs(again, inputs), outputs(model, inputs))
+    for otherwise in ({"softermax": None}, {"attn_implementation": "softmax"}):
+        with pytest.raises(ValueError, match="softmax of base e would be wrong"):
+            BertForSequenceClassification.from_pretrained(tmp_path, **otherwise)
 
 
 def test_arguments_without_effect_are_taken(inputs):

@@ -96,6 +96,12 @@ def test_what_is_within_reach_counts():
     assert masks.within_reach(in_range, keep, spec).tolist() == [[True, True, True, False, False]]
 
 
+def test_a_nan_beside_a_bias_is_an_error():
+    scores = torch.tensor([[1.0, torch.nan, 2.0]])
+    with pytest.raises(ValueError, match="finite"):
+        attend("paper", scores, torch.tensor([[[[0.0, 0.0, -1e4]]]]))
+
+
 def test_a_mask_of_integers_is_refused():
     with pytest.raises(ValueError, match=r"mask of type torch\.int64: must be boolean, or floating-point"):
         attend("paper", torch.zeros(1, 4), torch.ones(1, 1, 1, 4, dtype=torch.int64))

@@ -44,7 +44,7 @@ from softermax.models.mpnet import dispatching_class
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec
 
 __all__ = [
-    "ABSORBED", "EXACT", "INT8", "NAME", "Attended", "disable", "enable", "enabled", "keep_softmax", "observe", "own_configs",
+    "ABSORBED", "EXACT", "INT8", "NAME", "Attended", "disable", "enable", "enabled", "keep_softmax", "observe",
     "use_softmax",
 ]  # fmt: skip
 
@@ -52,9 +52,8 @@ NAME = "softermax"
 EXACT = "softmax"
 INT8 = "softermax_int8"
 """Field of a config whose model is quantised: the recipe, for `softermax.models.quantization.load`."""
-
 ABSORBED = "softermax_absorbed"
-"""Field of a config whose model has log2(e) in its weights, see `softermax.models.absorb`: its base is two from then on."""
+"""Field of a config whose model has log2(e) in its weights (`softermax.models.absorb`): its base is two from then on."""
 
 _STATE = "_softermax"
 
@@ -80,7 +79,9 @@ def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedM
     if not isinstance(chosen, (SoftermaxSpec, DeferredSpec)):
         raise TypeError(f"spec = {spec!r}: must be a SoftermaxSpec, a DeferredSpec or the name of one")
     if chosen.base == "fold" and getattr(model.config, ABSORBED, False):
-        raise ValueError(f"spec = {spec!r}: {type(model).__name__} has log2(e) in its weights already; take no fold")
+        raise ValueError(
+            f"spec = {spec!r}: {type(model).__name__} has log2(e) in its weights already; take no fold"
+        )
     _switch(model, NAME)
     _store_spec(model, chosen.to_dict())
     return model
@@ -100,33 +101,8 @@ def disable(model: PreTrainedModel) -> PreTrainedModel:
     A quantised model goes back to the exact softmax with 8-bit probabilities, which its quantisers belong to.
     """
     _require_base_e(model)
-    _dissolve_parts(model)
-    state = _state(model)
-    if state is None:
-        return model
-    if state.watch is not None:
-        state.watch.stop()
-    _forget_spec(model)
-    for config, implementation in state.implementations:
-        config._attn_implementation_internal = implementation
-    for module, original in state.classes:
-        module.__class__ = original
-        del module.config
-    # Whoever changed a config meanwhile meant this model: then it keeps its own.
-    pairs = {id(config): (getattr(module, name), config) for module, name, config in state.configs}
-    if all(own.to_dict() == config.to_dict() for own, config in pairs.values()):
-        for module, name, config in state.configs:
-            setattr(module, name, config)
-    del model.__dict__[_STATE]
+    _restore(model)
     return model
-
-
-def _require_base_e(model: PreTrainedModel) -> None:
-    if getattr(model.config, ABSORBED, False):
-        raise ValueError(
-            f"{type(model).__name__} has log2(e) in its weights (absorb_base): the softmax of base e would be wrong; "
-            "load the model that it was made of"
-        )
 
 
 def enabled(model: PreTrainedModel) -> AnySpec | None:
@@ -136,7 +112,7 @@ def enabled(model: PreTrainedModel) -> AnySpec | None:
     return read_spec(model.config.softermax)
 
 
-def own_configs(model: PreTrainedModel) -> list[tuple[nn.Module, str, PreTrainedConfig]]:
+def _own_configs(model: PreTrainedModel) -> list[tuple[nn.Module, str, PreTrainedConfig]]:
     """Give a model copies of its configs, shared within it as they were; returns what it had."""
     before = [
         (module, name, value)
@@ -162,18 +138,47 @@ def _state(model: PreTrainedModel) -> _State | None:
     return model.__dict__.get(_STATE)
 
 
-def _dissolve_parts(model: PreTrainedModel) -> None:
-    """Disable parts that were enabled by themselves: the whole decides for them now."""
+def _require_base_e(model: PreTrainedModel) -> None:
+    if getattr(model.config, ABSORBED, False):
+        raise ValueError(
+            f"{type(model).__name__} has log2(e) in its weights (absorb_base): the softmax of base e would be wrong; "
+            "load the model that it was made of"
+        )
+
+
+def _restore(model: PreTrainedModel) -> None:
+    _restore_parts(model)
+    state = _state(model)
+    if state is None:
+        return
+    if state.watch is not None:
+        state.watch.stop()
+    _forget_spec(model)
+    for config, implementation in state.implementations:
+        config._attn_implementation_internal = implementation
+    for module, original in state.classes:
+        module.__class__ = original
+        del module.config
+    # Whoever changed a config meanwhile meant this model: then it keeps its own.
+    pairs = {id(config): (getattr(module, name), config) for module, name, config in state.configs}
+    if all(own.to_dict() == config.to_dict() for own, config in pairs.values()):
+        for module, name, config in state.configs:
+            setattr(module, name, config)
+    del model.__dict__[_STATE]
+
+
+def _restore_parts(model: PreTrainedModel) -> None:
+    """Parts that were enabled by themselves: the whole decides for them now."""
     for part in model.modules():
         if part is not model and _STATE in part.__dict__:
-            disable(part)  # type: ignore[arg-type]
+            _restore(part)  # type: ignore[arg-type]
 
 
 def _switch(model: PreTrainedModel, name: str) -> None:
     state = _state(model)
     if state is None:
-        _dissolve_parts(model)
-        before = own_configs(model)
+        _restore_parts(model)
+        before = _own_configs(model)
         state = _State([(c, c._attn_implementation_internal) for c in _configs(model)], before)
     _attend_by(model, name, state)
 
@@ -241,11 +246,13 @@ def _adopt(model: PreTrainedModel) -> None:
     """Make a model what its config or ``attn_implementation`` asks for."""
     config = model.config
     spec, name = getattr(config, "softermax", None), config._attn_implementation
+    if name == EXACT or (name != NAME and spec is None):
+        _require_base_e(model)
     if name not in (NAME, EXACT):
         if spec is None:
             return
         name = NAME
-    _dissolve_parts(model)
+    _restore_parts(model)
     # The config asked for it, so it is not copied: the whole and its parts must go on sharing it.
     own = model.get_correct_attn_implementation(None)
     known = [(part, part._attn_implementation_internal) for part in _configs(model)]

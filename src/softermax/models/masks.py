@@ -66,8 +66,9 @@ def within_reach(scores: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
     # Two more than the fraction: 2^x is below 2, and the max that it is relative to is rounded up.
     resolved = (rows.unnormed.fraction + 2) / unit
     masked = scores if keep is None else scores.masked_fill(~keep, -torch.inf)
-    counts = (masked >= lowest) | (masked >= masked.amax(-1, keepdim=True) - resolved)
-    return counts if keep is None else counts & keep
+    # Said of what is left out, so that a NaN stays and is found.
+    far = (masked < lowest) & (masked < masked.amax(-1, keepdim=True) - resolved)
+    return ~far if keep is None else keep & ~far
 
 
 def causal(scores: Tensor) -> Tensor:
