@@ -285,3 +285,32 @@ def test_long_names_below_bars_are_wrapped_and_none_is_cut() -> None:
     drawing = charts.draw(Chart("c", "t", "bars", long, [Series("s", [1.0] * 4)]), charts.NARROW)
     tilted = [text.text for text in drawing.of("Text") if text.is_tilted]  # type: ignore[union-attr]
     assert tilted == long
+
+
+def test_stored_rows_come_from_the_first_file_that_has_them(
+    outcomes: list[Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table of one sequence, then the sweep's others."""
+
+    def save(name: str, ratios: dict[int, float]) -> None:
+        row = {
+            "width": 32,
+            "library": "nangate45",
+            "scheme": "fixed",
+            "baseline": "two-pass",
+            "area_ratio": 0.9,
+        }
+        rows = [
+            row | {"sequence": n, "energy_ratio": ratio, "energy_pj": 1e6 * n * ratio}
+            for n, ratio in ratios.items()
+        ]
+        Envelope(f"softermax {name}", "2026-11-16", {}, {}, rows).save(tmp_path / f"{name}.json")
+
+    save("pe", {384: 0.5})
+    save("pe-sweep", {64: 0.25, 384: 0.125, 2048: 0.75})
+    monkeypatch.setattr(stored, "folder", lambda: tmp_path)
+    sections = {s.name: s for s in compose(without(outcomes, "pe"), "quick", "").sections}
+    (chart,) = sections["sweep"].charts
+    assert chart.series[0].values == pytest.approx([0.25, 0.5, 0.75])
+    assert [origin.command for origin in sections["pe"].origins] == ["softermax pe", "softermax pe-sweep"]
+    assert [c.ours for c in sections["pe"].comparisons if "energy" in c.name] == [0.5]
