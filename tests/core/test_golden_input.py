@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import oracle
 import pytest
 
 from softermax import golden
 from softermax.spec import PRESETS, SoftermaxSpec
+from softermax.verify import score_cases
 
 PAPER = PRESETS["paper"]
 all_presets = pytest.mark.parametrize("spec", PRESETS.values(), ids=PRESETS)
@@ -194,3 +197,27 @@ def test_powsum_saturates_from_1024_equal_scores_on() -> None:
         out = golden.softermax(np.zeros(count, dtype=np.int64), PAPER, trace=True)
         assert out.trace is not None
         assert (out.trace.powsum[-1] == PAPER.powsum.high) == saturated
+
+
+@pytest.mark.parametrize("base", ["paper", "fold"])
+@pytest.mark.parametrize("rounding", ["truncate", "half-up", "half-even"])
+def test_a_score_saturates_where_its_rounded_word_does_not_fit(rounding: Any, base: Any) -> None:
+    """By exact fractions, for scores at both ends of the word and beside them."""
+    spec = PAPER.replace(input_rounding=rounding, base=base)
+    for case in score_cases(spec, 2, "float32"):
+        got = golden.saturates(case.scores, spec, case.mask)
+        scaled = np.where(case.mask, np.clip(case.scores, -1e6, 1e6), np.float32(0)) * np.float32(
+            spec.input_scale
+        )
+        words = [oracle.whole(Fraction(float(one)), rounding) for one in scaled.ravel()]
+        assert got.ravel().tolist() == [not -128 <= word <= 127 for word in words]
+
+
+def test_the_largest_words_own_tie_saturates_unless_it_is_truncated() -> None:
+    ends = [31.875, -32.125]
+    for rounding, saturated in (
+        ("truncate", [False, True]),
+        ("half-up", [True, False]),
+        ("half-even", [True, False]),
+    ):
+        assert golden.saturates(ends, PAPER.replace(input_rounding=rounding)).tolist() == saturated

@@ -11,8 +11,8 @@ import numpy as np
 
 from softermax import golden
 from softermax.explorer.request import FloatArray, read_scores, read_spec, require_only
-from softermax.fixedpoint import IntArray, round_to_integer
-from softermax.spec import LOG2E, DeferredSpec, SoftermaxSpec
+from softermax.fixedpoint import IntArray
+from softermax.spec import LOG2E, DeferredSpec
 from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
 
@@ -35,7 +35,7 @@ def compute(request: Mapping[str, Any]) -> dict[str, Any]:
         "lanes": rows.slice_width or columns,
         "mask": mask.tolist(),
         "input": raw.tolist(),
-        "saturated": (mask & _saturates(scores, raw, rows)).tolist(),
+        "saturated": golden.saturates(scores, rows, mask).tolist(),
         "integer": golden.int_max(raw, rows).tolist(),
         **_steps(output, columns),
         "output": output.words.tolist(),
@@ -46,11 +46,6 @@ def compute(request: Mapping[str, Any]) -> dict[str, Any]:
         "errors": {"softmax": _errors(value, exact), "base_two": _errors(value, base_two)},
         "tables": {"pow2": _table(pow2_table(rows)), "reciprocal": _table(reciprocal_table(spec))},
     }
-
-
-def _saturates(scores: FloatArray, raw: IntArray, spec: SoftermaxSpec) -> golden.BoolArray:
-    """Where the golden model's word is not the rounded score."""
-    return np.asarray(round_to_integer(scores * spec.input_scale, spec.input_rounding) != raw)
 
 
 def _steps(output: golden.Output | golden.DeferredOutput, columns: int) -> dict[str, Any]:

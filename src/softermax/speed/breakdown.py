@@ -31,6 +31,7 @@ from torch import Tensor
 
 from softermax import functional
 from softermax.pytorch import operators as ops
+from softermax.pytorch import words
 
 HIDDEN, HEADS, INNER = 1024, 16, 4096
 """BERT-Large's."""
@@ -181,7 +182,7 @@ def _softmax(scores: Tensor, precision: str, softmax: str) -> Part:
         return lambda: torch.softmax(scores, -1)
     spec = PRESETS["paper"]
     if precision == "int8":
-        raw = (scores * spec.input_scale).round().clamp(spec.input.low, spec.input.high).to(torch.int8)
+        raw = words.quantize(scores, spec).to(torch.int8)
         return lambda: ops.softermax_int8(raw, spec)
     return lambda: functional.softermax(scores, spec=spec)
 
