@@ -287,11 +287,9 @@ def test_long_names_below_bars_are_wrapped_and_none_is_cut() -> None:
     assert tilted == long
 
 
-def test_stored_rows_come_from_the_first_file_that_has_them(
+def test_the_table_and_the_sweep_have_stored_files_of_their_own(
     outcomes: list[Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table of one sequence, then the sweep's others."""
-
     def save(name: str, ratios: dict[int, float]) -> None:
         row = {
             "width": 32,
@@ -311,6 +309,7 @@ def test_stored_rows_come_from_the_first_file_that_has_them(
     monkeypatch.setattr(stored, "folder", lambda: tmp_path)
     sections = {s.name: s for s in compose(without(outcomes, "pe"), "quick", "").sections}
     (chart,) = sections["sweep"].charts
-    assert chart.series[0].values == pytest.approx([0.25, 0.5, 0.75])
-    assert [origin.command for origin in sections["pe"].origins] == ["softermax pe", "softermax pe-sweep"]
+    assert chart.series[0].values == pytest.approx([0.25, 0.125, 0.75])
+    assert [origin.command for origin in sections["sweep"].origins] == ["softermax pe-sweep"]
+    assert [origin.command for origin in sections["pe"].origins] == ["softermax pe"]
     assert [c.ours for c in sections["pe"].comparisons if "energy" in c.name] == [0.5]

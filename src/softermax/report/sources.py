@@ -48,9 +48,7 @@ class Sources:
     def stored_origin(found: Envelope) -> Origin:
         return Origin("stored result", found.date, found.command)
 
-    def rows(
-        self, stage: str, names: Sequence[str], same: Sequence[str]
-    ) -> tuple[list[MeasuredRow], list[Origin]]:
+    def rows(self, stage: str, name: str, same: Sequence[str]) -> tuple[list[MeasuredRow], list[Origin]]:
         """This run's rows, then stored ones of what it has not measured; each says when it was ``measured``.
 
         Rows whose values of ``same`` are equal are about the same thing. A full run has all there is.
@@ -60,11 +58,12 @@ class Sources:
         if result is not None:
             when = origins[0].what.removeprefix("measured in ")
             rows = [dict(row) | {"measured": when} for row in result["rows"]]
-        for kept in () if self._is_full(stage) else map(self.stored, names):
+        kept = None if self._is_full(stage) else self.stored(name)
+        if kept is not None:
             known = {tuple(row[key] for key in same) for row in rows}
-            more = [row for row in kept.rows if tuple(row[key] for key in same) not in known] if kept else []
-            if kept and more:
-                rows += [dict(row) | {"measured": f"stored, {kept.date}"} for row in more]
+            more = [row for row in kept.rows if tuple(row[key] for key in same) not in known]
+            rows += [dict(row) | {"measured": f"stored, {kept.date}"} for row in more]
+            if more:
                 origins = [*origins, self.stored_origin(kept)]
         return rows, origins
 

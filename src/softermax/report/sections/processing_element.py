@@ -20,8 +20,7 @@ def pe_rows(sources: Sources, stored: str = "pe") -> tuple[list[MeasuredRow], li
     """What the PE costs, by width, library, scheme, baseline and sequence; ``stored`` is ``pe`` or ``pe-sweep``."""
     rows, origins = sources.rows("pe", stored, ("width", "sequence", "library", "scheme", "baseline"))
     for row in rows:
-        if "baseline_energy_pj" not in row:
-            row["baseline_energy_pj"] = sum(p["baseline_energy_pj"] for p in row["breakdown"].values())
+        row.setdefault("baseline_energy_pj", row["energy_pj"] / row["energy_ratio"])
     return rows, origins
 
 

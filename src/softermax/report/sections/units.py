@@ -17,7 +17,7 @@ _MEASURES = ("area", "energy")
 
 def section(sources: Sources) -> Section:
     said, result = paper()["units"], sources.result("units")
-    rows, origins = sources.rows("units", ["silicon"], ("unit", "width", "library", "preset", "baseline"))
+    rows, origins = sources.rows("units", "silicon", ("unit", "width", "library", "preset", "baseline"))
     like = [row for row in rows if _is_paper(row)]
     notes = []
     if result is not None and result["late"]:
