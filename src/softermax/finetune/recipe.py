@@ -139,7 +139,7 @@ def _size(task: str, model: str, recipe: Recipe, changes: dict[str, Any]) -> dic
         return dataclasses.asdict(SHARES.get(task, Share(seeds=1))) | changes
     changes = dict(changes)
     schedule = TWO_STAGE.get(task, Schedule(Stage(3, _RATE), Stage(0.5, _TUNE)))
-    scale = BASE_SIZE if model == "mpnet" else 1.0
+    scale = BASE_SIZE if model in ("mpnet", "distilbert") else 1.0
     first = Stage(
         changes.pop("first_epochs", schedule.first.epochs),
         changes.pop("first_learning_rate", schedule.first.learning_rate * scale),
