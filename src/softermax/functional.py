@@ -24,6 +24,7 @@ from softermax.pytorch.attention import attention, int8_attention
 from softermax.pytorch.gradient import Gradient, composed, fused, probabilities, transformed
 from softermax.pytorch.inputs import check_mask
 from softermax.pytorch.operators import softermax_int8
+from softermax.pytorch.registry import check_spec
 
 if TYPE_CHECKING:
     from softermax.fixedpoint import IntArray
@@ -79,10 +80,7 @@ def _check(x: Tensor, dim: int, spec: AnySpec, gradient: str) -> None:
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"scores must be a floating-point tensor, got {kind}")
-    if not isinstance(spec, SoftermaxSpec | DeferredSpec):
-        raise TypeError(
-            f"spec must be a SoftermaxSpec or a DeferredSpec, got {type(spec).__name__}; get_spec(name) makes one"
-        )
+    check_spec(spec)
     if gradient not in ("fused", "composed"):
         raise ValueError(f"gradient must be 'fused' or 'composed', got {gradient!r}")
     if x.dim() == 0:

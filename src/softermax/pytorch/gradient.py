@@ -78,7 +78,7 @@ def fused(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
 
 
 class _Fused(torch.autograd.Function):
-    """Backward from the output: beside it, a bit for saturation is all that is kept."""
+    """Backward from the output: beside it, where scores saturated is all that is kept."""
 
     @staticmethod
     def forward(x: Tensor, keep: Tensor | None, spec: AnySpec) -> tuple[Tensor, Tensor]:

@@ -20,11 +20,15 @@ from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, spec_from_dict
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def spec_text(spec: AnySpec) -> str:
     """The text by which the operators know a spec; the same for equal specs."""
+    check_spec(spec)
+    return _text(spec)
+
+
+def check_spec(spec: object) -> None:
     if not isinstance(spec, SoftermaxSpec | DeferredSpec):
         raise TypeError(
             f"spec must be a SoftermaxSpec or a DeferredSpec, got {type(spec).__name__}; get_spec(name) makes one"
         )
-    return _text(spec)
 
 
 @lru_cache(maxsize=256)
