@@ -154,7 +154,7 @@ def mass() -> Figure:
         )
     left.set(
         xscale="log",
-        xlabel="elements a row",
+        xlabel="elements per row",
         ylabel="sum of the outputs, mean",
         title="rows of standard Gaussian scores",
     )
