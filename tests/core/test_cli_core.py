@@ -120,6 +120,15 @@ def test_verify_of_one_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cap
     assert main(["verify", "--rows", "1", "--spec", str(tmp_path / "mine.json"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["specs"] == 1
     assert set(seen) == {SoftermaxSpec(slice_width=5)}
+    none = Body("other", honest, supports=lambda spec: False)
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([Body("good", run), none], {}))
+    assert main(["verify", "--rows", "1", "--spec", "paper"]) == 0
+    out = capsys.readouterr().out
+    assert "take none of these specs: other" in out
+    assert not any(line.startswith("other") for line in out.splitlines())
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([none], {}))
+    assert main(["verify", "--spec", "paper"]) == 2
+    assert "softermax verify: --spec paper: no installed body computes it" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,9 @@ def verify(args: argparse.Namespace) -> int:
     specs = {args.spec: get_spec(args.spec)} if args.spec else None
     with progress("verify", args.quiet) as report:
         verdicts, missing = run(args.rows, count, args.seed, specs, args.exhaustive, report)
+    compared = [verdict for verdict in verdicts if verdict.specs]
+    if args.spec and not compared:
+        raise ValueError(f"--spec {args.spec}: no installed body computes it")
     if args.json:
         print_json([dataclasses.asdict(verdict) for verdict in verdicts])
     else:
@@ -188,13 +191,16 @@ def verify(args: argparse.Namespace) -> int:
                     **{kind: getattr(verdict, kind) or None for kind in KINDS},
                     "mismatches": verdict.mismatches, "per second": verdict.elements_per_second,
                 }
-                for verdict in verdicts
+                for verdict in compared
             ]
         )  # fmt: skip
-        for verdict in verdicts:
+        for verdict in compared:
             if verdict.note:
                 print(f"{verdict.body} {verdict.note}")
-        for verdict in verdicts:
+        others = [verdict.body for verdict in verdicts if not verdict.specs]
+        if others:
+            print(f"take none of these specs: {', '.join(others)}")
+        for verdict in compared:
             if verdict.first:
                 print(f"{verdict.body}: the first mismatch is in {verdict.first}")
         for name, reason in missing.items():
