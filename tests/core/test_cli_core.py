@@ -145,8 +145,9 @@ def test_verify_draws_as_many_specs_as_it_is_told(
         return {}
 
     monkeypatch.setattr(verify, "draw_specs", drawn)
-    monkeypatch.setattr(verify, "find_bodies", lambda: ([], {}))
-    assert main(["verify", *options]) == 0
+    some = Body("some", honest, supports=lambda spec: spec == PRESETS["paper"])
+    monkeypatch.setattr(verify, "find_bodies", lambda: ([some], {}))
+    assert main(["verify", "--rows", "1", *options]) == 0
     assert told == [count, seed]
 
 
