@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from softermax.cli import main
+from softermax.report import render
+from softermax.report.document import Document
 from softermax.reproduce.stages import STAGES
 
 
@@ -111,3 +113,39 @@ def test_the_quick_run_outside_the_source_tree(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out" / "report").iterdir()} == {
         "report.html", "report.md", "report.json",
     }  # fmt: skip
+
+
+def test_without_the_template_engine_it_is_said_what_brings_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert main(["reproduce", "--stage", "ladder", "--out", str(tmp_path / "report")]) == 2
+    assert "jinja2 is not installed; it comes with: pip install '.[cli]'" in capsys.readouterr().err
+    assert not (tmp_path / "report").exists()
+
+
+def test_the_report_is_there_after_the_first_stage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what the stage found is shown, though the next one breaks."""
+    from dataclasses import replace
+
+    import softermax.reproduce.stages as stages
+
+    broken = replace(STAGES[1], target="stub_stages:die")
+    monkeypatch.setattr(stages, "STAGES", (STAGES[0], broken, *STAGES[2:]))
+    seen: list[str] = []
+    write = render.write
+
+    def noting(report: Document, folder: str) -> list[Path]:
+        seen.append(next(o.reason for o in report.outcomes if o.name == broken.name))
+        return write(report, folder)
+
+    monkeypatch.setattr(render, "write", noting)
+    assert main(["reproduce", "--stage", "ladder", broken.name, "--out", str(tmp_path)]) == 1
+    assert seen[0] == "still to come"
+    assert "SIGKILL" in seen[-1]
+    said = capsys.readouterr().err
+    assert said.index("Figure 3: running sums of [2, 1, 3]: 1, 1.5, 1.75") < said.index(
+        f"[2/2] {broken.name}"
+    )
