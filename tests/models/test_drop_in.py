@@ -298,8 +298,9 @@ def test_copies_work_and_stay_apart(inputs):
     assert torch.equal(outputs(copy.deepcopy(model), inputs), outputs(model, inputs))
 
 
-def test_gradients_reach_the_scores(inputs):
-    model = enable(build("bert"), "paper").train()
+@pytest.mark.parametrize("spec", ["paper", "paper:deferred"])
+def test_gradients_reach_the_scores(spec, inputs):
+    model = enable(build("bert"), spec).train()
     model(**inputs)[0].square().mean().backward()
     weight = model.encoder.layer[0].attention.self.query.weight
     assert weight.grad is not None

@@ -77,8 +77,9 @@ def test_disable_leaves_a_quantised_model_its_8_bit_probabilities(inputs, name, 
     assert eight_bit(seen[0].probabilities, 1 / 255)
 
 
-def test_models_of_a_shared_config_are_not_marked_as_quantised(inputs):
-    config = BertConfig(**SMALL)
+@pytest.mark.parametrize("asked", [{}, {"attn_implementation": "softermax"}])
+def test_models_of_a_shared_config_are_not_marked_as_quantised(inputs, asked):
+    config = BertConfig(**SMALL, **asked)
     model = quantization.quantize(BertForSequenceClassification(config).eval(), [inputs])
     assert quantization.is_quantized(model)
     assert not quantization.is_quantized(BertForSequenceClassification(config))
@@ -166,6 +167,8 @@ def test_refusals(tmp_path, inputs):
         quantization.quantize(classifier(), [])
     with pytest.raises(ValueError, match="percentile = 101"):
         quantization.quantize(classifier(), [inputs], percentile=101)
+    with pytest.raises(ValueError, match="BertModel attends as the model around it"):
+        quantization.quantize(classifier(spec="paper").bert, [inputs])
     model = quantization.quantize(classifier(), [inputs])
     with pytest.raises(ValueError, match="already quantised"):
         quantization.quantize(model, [inputs])

@@ -1,1 +1,1 @@
-"""Softermax inside other people's models: Hugging Face transformers, ONNX."""
+"""Softermax inside other people's models: the public face of `softermax.models`."""

@@ -112,24 +112,15 @@ def enabled(model: PreTrainedModel) -> AnySpec | None:
     return read_spec(model.config.softermax)
 
 
-def _own_configs(model: PreTrainedModel) -> list[tuple[nn.Module, str, PreTrainedConfig]]:
-    """Give a model copies of its configs, shared within it as they were; returns what it had."""
-    before = [
-        (module, name, value)
-        for module in model.modules()
-        for name, value in vars(module).items()
-        if isinstance(value, PreTrainedConfig)
-    ]
-    copies: dict[int, Any] = {}
-    for module, name, config in before:
-        setattr(module, name, copy.deepcopy(config, copies))
-    return before
-
-
 def keep_softmax(model: PreTrainedModel) -> None:
     """From now on `disable` goes back to `use_softmax`: what was before does not fit the model any more."""
     state = _state(model)
-    assert state is not None, "the model has neither of our attentions"
+    if state is None:
+        raise ValueError(
+            f"{type(model).__name__} attends as the model around it: that is what must be changed as a whole"
+        )
+    if not state.configs:
+        _own_configs(model)  # built by its config's wish, it shares that still
     state.implementations = [(config, EXACT) for config in _configs(model)]
     state.configs, state.classes = [], []
 
@@ -172,6 +163,20 @@ def _restore_parts(model: PreTrainedModel) -> None:
     for part in model.modules():
         if part is not model and _STATE in part.__dict__:
             _restore(part)  # type: ignore[arg-type]
+
+
+def _own_configs(model: PreTrainedModel) -> list[tuple[nn.Module, str, PreTrainedConfig]]:
+    """Give a model copies of its configs, shared within it as they were; returns what it had."""
+    before = [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, PreTrainedConfig)
+    ]
+    copies: dict[int, Any] = {}
+    for module, name, config in before:
+        setattr(module, name, copy.deepcopy(config, copies))
+    return before
 
 
 def _switch(model: PreTrainedModel, name: str) -> None:
