@@ -77,6 +77,11 @@ def _between(interval: tuple[float, float] | None) -> str:
     return f", 95 % between {interval[0]:+.2f} and {interval[1]:+.2f}" if interval else ""
 
 
+def _seeds(entry: Mapping[str, Any]) -> str:
+    count = len(entry["seeds"])
+    return f"{count} seed{'s' if count > 1 else ''}"
+
+
 def _paper_difference(task: str, model: str = BASE) -> float:
     int8, softermax = paper_accuracy(task, model) or (0.0, 0.0)
     return softermax - int8
@@ -88,9 +93,9 @@ def _paper_mean(model: str) -> float:
 
 def _task(task: str, found: _Found, worst: float) -> Comparison:
     int8, softermax = _entry(found, task, "int8"), _entry(found, task, "softermax", "paper")
-    gained = softermax["mean"] - int8["mean"] if int8 and softermax else None
+    gained = round(softermax["mean"] - int8["mean"], 2) if int8 and softermax else None
     interval = _interval(_difference(found, task, "paper"))
-    seeds = f"{len(softermax['seeds'])} seeds" if softermax else "no run of this task is at hand"
+    seeds = _seeds(softermax) if softermax else "no run of this task is at hand"
     name = f"{TASKS[task].title}: points over int8"
     return verdict.drop(
         name, round(_paper_difference(task), 2), gained, interval, worst, seeds + _between(interval)
@@ -109,7 +114,7 @@ def means(found: _Found, worst: float) -> list[Comparison]:
         comparisons.append(
             verdict.drop(
                 f"Mean of nine tasks{what}: points over int8", round(_paper_mean(BASE), 2),
-                mean["mean"] if mean else None, interval, worst,
+                round(mean["mean"], 2) if mean else None, interval, worst,
                 f"on equal seeds{_between(interval)}" if mean else "not all tasks are at hand",
             )
         )  # fmt: skip
@@ -149,10 +154,7 @@ def _short_run(sources: Sources, worst: float) -> tuple[Comparison, list[ReportT
     if result is None:
         return verdict.drop(name, None, None, None, worst, "the stage finetune gave no result"), [], []
     first = result["entries"][0]
-    size = (
-        f"{first['train_rows']:,} rows to train, {first['dev_rows']:,} to test, "
-        f"{len(first['seeds'])} seed{'s' if len(first['seeds']) > 1 else ''}"
-    )
+    size = f"{first['train_rows']:,} rows to train, {first['dev_rows']:,} to test, {_seeds(first)}"
     gained = _difference(result, "movies", "paper")
     interval = _interval(gained)
     comparison = verdict.drop(
@@ -181,7 +183,7 @@ def _losses(result: Mapping[str, Any]) -> Chart:
     fifths = [f"{20 * n} to {20 * (n + 1)} %" for n in range(len(stages[0]["losses"]))]
     return Chart(
         "finetune-loss",
-        "Training loss of the fp32 stage on movie reviews; guessing has 0.69",
+        "Training loss of the fp32 stage on movie reviews",
         "bars",
         fifths,
         [Series(f"seed {stage['seed']}", stage["losses"]) for stage in stages],
