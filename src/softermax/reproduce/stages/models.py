@@ -157,18 +157,22 @@ def _folder(stage: str, settings: Settings) -> Path:
 def _table(runs: Any, folder: Path, data_dir: str | None, progress: Progress) -> dict[str, Any]:
     from softermax.finetune import cells, table
 
-    already = sum(cells.is_done(run, folder) for run in runs)
-    at, arm = already, ""
+    trainings = len(runs) + len({run.first_run.cell for run in runs if run.first})
+    at = sum(cells.is_done(run, folder) for run in runs)
+    last, arm = 0, ""
 
     def announce(number: int, count: int, run: Any) -> None:
-        nonlocal at, arm
-        at, arm = already + number, f"{run.task}, {run.arm}"
-        progress(at, len(runs), arm)
+        nonlocal at, last, arm
+        at, last, arm = at + (number > 0), 0, f"{run.task}, {run.arm}"
+        progress(at, trainings, arm)
 
     def report(done: int, total: int, note: str = "") -> None:
+        nonlocal at, last
+        # A first stage ends without a word: the arm's own steps begin anew.
+        at, last = at + (done < last), done
         said = f"{arm}, step {done} of {total}" + (f", {note}" if note else "")
         # The predictions after the last step take about a tenth of the time.
-        within(progress, at, len(runs))(9 * done, 10 * total, said)
+        within(progress, at, trainings)(9 * done, 10 * total, said)
 
     cells.fill(runs, folder, data_dir, announce, report)
     wanted = {run.cell for run in runs}
