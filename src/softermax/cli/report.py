@@ -54,7 +54,7 @@ def _register_reproduce(commands: Commands) -> None:
     )
     size = command.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="some minutes on two cores (default)")
-    size.add_argument("--full", action="store_true", help="every table at full size: hours")
+    size.add_argument("--full", action="store_true", help="every table at full size: days")
     command.add_argument("--stage", nargs="+", default=[], metavar="NAME", help="only these (default: all)")
     command.add_argument("--list", action="store_true", help="list the stages and what is done, run nothing")
     command.add_argument(

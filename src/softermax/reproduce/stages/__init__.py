@@ -56,7 +56,7 @@ STAGES = (
         "softermax.reproduce.stages.models:accuracy",
         quick=None,
         full={"model": MODEL},
-        seconds=(0, 14000),
+        seconds=(0, 190_000),
         sources=models.TRAINING_SOURCES,
         packages=_MODELS,
         takes=("data_dir",),
