@@ -51,6 +51,10 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--check", action="store_true", help="run the bench in Verilator; exit code 1 if it says FAIL"
     )
+    command.add_argument(
+        "--name",
+        help="the module's, with which those of its parts and all files begin (default: the unit's own)",
+    )
     command.add_argument("--out", required=True, help="the folder to write into")
 
 
@@ -68,7 +72,7 @@ def rtl(args: argparse.Namespace) -> int:
     unit: UnitName = args.unit or ("deferred" if isinstance(spec, DeferredSpec) else "top")
     given = {name: getattr(args, name) for name in _PARAMETERS}
     parameters = {name: value for name, value in given.items() if value is not None}
-    written = export(spec, unit, Path(args.out), parameters, slices=args.slices)
+    written = export(spec, unit, Path(args.out), parameters, args.slices, args.name)
     if args.json:
         print_json([str(path) for path in written])
     elif not args.quiet:

@@ -101,10 +101,11 @@ def main() -> None:
     except (ValueError, ImportError) as error:
         answer = {"refused": str(error)}
     else:
-        from softermax.rtl.convert import spec_header, to_verilog
+        from softermax.rtl.convert import provenance, to_verilog
 
         name = component.module_name
-        answer = {"name": f"{name}.v", "text": to_verilog(component, name, spec_header(name, spec))}
+        header = provenance(f"{name}: {component.description()}", component.parameters())
+        answer = {"name": f"{name}.v", "text": to_verilog(component, name, header)}
     json.dump(answer, sys.stdout)
 
 

@@ -30,6 +30,11 @@ def run(folder: Path, name: str) -> str:
     return run_bench(folder, [f"{name}.v", f"{name}_tb.sv"], f"{name}_tb")
 
 
+def hex_name(name: str, port: Port) -> str:
+    """The file of a stream's vectors, of a unit whose module is called ``name``."""
+    return f"{name}_{port.name}.hex"
+
+
 def hex_file(port: Port, words: Words) -> str:
     """One payload per line, as `$readmemh` reads it."""
     digits = -(-port.layout.size // 4)
@@ -38,7 +43,7 @@ def hex_file(port: Port, words: Words) -> str:
 
 
 def test_bench(component: wiring.Component, name: str, vectors: dict[str, Words], header: str) -> str:
-    """The bench of a unit whose module is called ``name``."""
+    """The bench of a unit whose module is called ``name``; ``header`` is that of the design."""
     ports = ports_of(component)
     parts = {"declare": "", "drive": "", "connect": "", "done": "", "load": ""}
     for index, port in enumerate(ports):
@@ -53,8 +58,10 @@ def test_bench(component: wiring.Component, name: str, vectors: dict[str, Words]
         parts["drive"] += (_DRIVE if port.is_input else _CHECK).format(**values)
         parts["connect"] += _CONNECT.format(**values)
         parts["done"] += " && {name}_at == {count}".format(**values)
-        parts["load"] += '    $readmemh("{name}.hex", {name}_vectors);\n'.format(**values)
-    comment = "".join(f"// {line}".rstrip() + "\n" for line in header.splitlines())
+        parts["load"] += f'    $readmemh("{hex_name(name, port)}", {port.name}_vectors);\n'
+    licence, *about = header.splitlines()
+    lines = [licence, f"Test bench of {name}: prints PASS or FAIL.", *about]
+    comment = "".join(f"// {line}".rstrip() + "\n" for line in lines)
     moved = " || ".join(f"({port.name}__valid && {port.name}__ready)" for port in ports)
     return comment + _BENCH.format(bench=f"{name}_tb", name=name, moved=moved, give_up=_GIVE_UP, **parts)
 
@@ -126,11 +133,11 @@ _BENCH = """module {bench};
       if (rest == 100) begin
         if (errors == 0) $display("PASS: %0d cycles", cycle);
         else $display("FAIL: %0d errors", errors);
-        $finish;
+        $finish(0);
       end
       if (idle == {give_up}) begin
         $display("FAIL: no transfer in {give_up} cycles");
-        $finish;
+        $finish(0);
       end
     end
   end

@@ -9,6 +9,7 @@ from amaranth.hdl import Shape
 from amaranth.lib import data
 
 from softermax.rtl.export.bench import commands
+from softermax.rtl.export.paths import outputs
 from softermax.rtl.simulation import Port, ports_of
 from softermax.rtl.unit import Event, Unit
 
@@ -54,6 +55,7 @@ def datasheet(unit: Unit, name: str) -> str:
         meaning = _MEANING | (_OF_OUTPUTS if port.name == "outputs" else {})
         lines += [_field(field_name, field, meaning[field_name]) for field_name, field in port.layout]
         lines.append("")
+    lines += [*_paths(unit), ""]
     lines += [
         "## Timing",
         "",
@@ -74,11 +76,25 @@ def datasheet(unit: Unit, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _paths(unit: Unit) -> list[str]:
+    lines = [
+        "## Combinational paths",
+        "",
+        "| output | driven by | inputs that reach it within the cycle |",
+        "|---|---|---|",
+    ]
+    for output in outputs(unit):
+        driver = "a register" if output.registered else "logic"
+        reached = ", ".join(f"`{name}`" for name in output.reached_from)
+        lines.append(f"| `{output.name}` | {driver} | {reached or 'none'} |")
+    return lines
+
+
 def _bench(name: str) -> list[str]:
     return [
         "## Test bench",
         "",
-        f"`{name}_tb.sv` offers the vectors of the `.hex` files, holds all streams up at random and prints PASS or FAIL.",
+        f"`{name}_tb.sv` offers the vectors of `{name}_*.hex`, holds all streams up at random and prints PASS or FAIL.",
         "In this folder, with either simulator:",
         "",
         "```",
