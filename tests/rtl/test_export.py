@@ -346,6 +346,10 @@ DEFERRED = ["--spec", "paper:deferred"]
         ),
         (["--columns", "8"], "columns = 8: top takes depth and rows"),
         (["--name", "16-wide"], "name = '16-wide': must be letters, digits and underscores"),
+        (
+            ["--unit", "normalization", "--width", "1", "--slices", "20", "--name", "module"],
+            "not be a keyword",
+        ),
     ],
 )
 def test_refused_spec_leaves_no_file(

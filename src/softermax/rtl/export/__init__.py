@@ -23,8 +23,12 @@ def contents(unit: Unit, name: str, slices: int) -> dict[str, str]:
     """File names and texts. ``name`` is that of the module, and of all its files the first part."""
     made = vectors(unit, slices)
     header = provenance(f"{name}: {unit.description()}", unit.parameters())
+    verilog = to_verilog(unit, name, header)
+    if f"module \\{name} " in verilog:
+        # Yosys escapes it.
+        raise ValueError(f"name = {name!r}: must not be a keyword of Verilog")
     files = {
-        f"{name}.v": to_verilog(unit, name, header),
+        f"{name}.v": verilog,
         f"{name}_tb.sv": test_bench(unit, name, made, header),
         f"{name}.md": datasheet(unit, name),
     }
