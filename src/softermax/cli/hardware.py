@@ -73,14 +73,17 @@ def rtl(args: argparse.Namespace) -> int:
     given = {name: getattr(args, name) for name in _PARAMETERS}
     parameters = {name: value for name, value in given.items() if value is not None}
     written = export(spec, unit, Path(args.out), parameters, args.slices, args.name)
+    module = next(path.stem for path in written if path.suffix == ".v")
     if args.json:
         print_json([str(path) for path in written])
     elif not args.quiet:
         for path in written:
             print(path)
     if not args.check:
+        if not (args.json or args.quiet):
+            print(f"{module}.md says how to run the bench; with --check it is run at once")
         return 0
-    said = bench.run(Path(args.out), next(path.stem for path in written if path.suffix == ".v"))
+    said = bench.run(Path(args.out), module)
     passed = "PASS" in said and "FAIL" not in said
     if not passed or not (args.json or args.quiet):
         print(said.strip(), file=sys.stderr if args.json else sys.stdout)
