@@ -9,33 +9,14 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.arithmetic.rounding import saturate, shift_right, shift_right_signed
-from softermax.rtl.payloads import integer_max, lanes_of, unnormed_bits
+from softermax.rtl.payloads import VALUE_BITS, attended_layout, unnormed_bits, weighted_layout
 from softermax.rtl.pipeline import Elastic, follow, register
 from softermax.rtl.reciprocal import Reciprocal
 from softermax.rtl.sizes import check_buildable, check_count
 from softermax.rtl.unit import Event, Unit
-from softermax.spec import DeferredSpec, SoftermaxSpec
+from softermax.spec import DeferredSpec
 
 MAX_COLUMNS = 256
-VALUE_BITS = 8
-
-
-def weighted_layout(spec: SoftermaxSpec, columns: int) -> data.StructLayout:
-    """A slice of unnormed words, the running max that they refer to, and the values of every lane."""
-    lanes = check_buildable(spec)
-    values = data.ArrayLayout(data.ArrayLayout(signed(VALUE_BITS), columns), lanes)
-    return data.StructLayout(
-        {"u": lanes_of(spec.unnormed, lanes), "max": integer_max(spec), "last": 1, "v": values}
-    )
-
-
-def attended_layout(spec: DeferredSpec, columns: int, accumulator_bits: int) -> data.StructLayout:
-    """A row's outputs, each accumulator times reciprocal, and the power of two that divides them."""
-    product = signed(accumulator_bits + spec.reciprocal.fraction + 2)
-    largest_exponent = spec.reciprocal.fraction + spec.powsum.bits - 1
-    return data.StructLayout(
-        {"o": data.ArrayLayout(product, columns), "exponent": unsigned(largest_exponent.bit_length())}
-    )
 
 
 class DeferredTail(Unit):

@@ -14,7 +14,10 @@ from amaranth.utils import ceil_log2
 
 from softermax.fixedpoint import QFormat
 from softermax.rtl.sizes import check_buildable
-from softermax.spec import SoftermaxSpec
+from softermax.spec import DeferredSpec, SoftermaxSpec
+
+VALUE_BITS = 8
+"""Of the elements of V."""
 
 
 def word(q: QFormat) -> Shape:
@@ -83,3 +86,21 @@ def output_layout(spec: SoftermaxSpec, lanes: int, rows: int = 1) -> data.Struct
 def exponent_bits(spec: SoftermaxSpec) -> int:
     """Bits of ``e - Fd``, which runs from -Fd to the integer bits of PowSum less one."""
     return max(spec.powsum.fraction.bit_length(), (spec.powsum.integer - 1).bit_length()) + 1
+
+
+def weighted_layout(spec: SoftermaxSpec, columns: int) -> data.StructLayout:
+    """A slice of unnormed words, the running max that they refer to, and the values of every lane."""
+    lanes = check_buildable(spec)
+    values = data.ArrayLayout(data.ArrayLayout(signed(VALUE_BITS), columns), lanes)
+    return data.StructLayout(
+        {"u": lanes_of(spec.unnormed, lanes), "max": integer_max(spec), "last": 1, "v": values}
+    )
+
+
+def attended_layout(spec: DeferredSpec, columns: int, accumulator_bits: int) -> data.StructLayout:
+    """A row's outputs, each accumulator times reciprocal, and the power of two that divides them."""
+    product = signed(accumulator_bits + spec.reciprocal.fraction + 2)
+    largest_exponent = spec.reciprocal.fraction + spec.powsum.bits - 1
+    return data.StructLayout(
+        {"o": data.ArrayLayout(product, columns), "exponent": unsigned(largest_exponent.bit_length())}
+    )

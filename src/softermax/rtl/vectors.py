@@ -16,9 +16,10 @@ from softermax import golden
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray, Output, Trace
 from softermax.golden import attention as golden_attention
-from softermax.rtl.deferred import VALUE_BITS, DeferredTail
+from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.packing import Words, pack
+from softermax.rtl.payloads import VALUE_BITS
 from softermax.rtl.simulation import ports_of
 from softermax.rtl.sizes import check_buildable
 from softermax.rtl.unit import Unit

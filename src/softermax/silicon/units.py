@@ -24,8 +24,9 @@ from softermax.rtl.baseline.online import OnlineUnnormed
 from softermax.rtl.baseline.online_normalization import OnlineNormalization
 from softermax.rtl.baseline.unnormed import Unnormed as TwoPassUnnormed
 from softermax.rtl.convert import to_rtlil
-from softermax.rtl.deferred import VALUE_BITS, DeferredTail
+from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.payloads import VALUE_BITS
 from softermax.rtl.pe.vectors import weight_streams
 from softermax.rtl.pe.weight_softmax import WeightSoftmax
 from softermax.rtl.sizes import at_width, check_buildable

@@ -8,7 +8,8 @@ from amaranth.hdl import Cat, Const, Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from softermax.rtl.deferred import VALUE_BITS, DeferredTail
+from softermax.rtl.deferred import DeferredTail
+from softermax.rtl.payloads import VALUE_BITS
 from softermax.rtl.pe.config import PEConfig
 from softermax.rtl.pe.counters import counts_layout, show_counts
 from softermax.rtl.pe.payloads import command_layout
