@@ -78,7 +78,7 @@ def test_the_model_keeps_its_dynamic_scales(model: Any) -> None:
     inputs = batch(2, 8)
     with torch.no_grad():
         before = model(**inputs).logits
-        with onnx_models._static_weights(model):
+        with onnx_models.static_weights(model):
             assert not quantizer._dynamic
             assert (model(**inputs).logits == before).all()
         assert quantizer._dynamic
@@ -109,7 +109,7 @@ def test_the_operator_in_the_model_is_bit_exact(model: Any, tmp_path: Path) -> N
     path = tmp_path / "attention.onnx"
     names = ["input_ids", "attention_mask"]
     traced = tuple(batch(2, 11)[name] for name in names)
-    with warnings.catch_warnings(), torch.no_grad(), exportable(), onnx_models._static_weights(model):
+    with warnings.catch_warnings(), torch.no_grad(), exportable(), onnx_models.static_weights(model):
         warnings.simplefilter("ignore")
         torch.onnx.export(
             _Attention(model).eval(), traced, str(path), dynamo=False, opset_version=18, input_names=names,

@@ -67,7 +67,7 @@ def export_model(model: PreTrainedModel, path: str | os.PathLike[str]) -> Export
     was_training = model.training
     model.eval()
     try:
-        with replacing(path) as partial, _static_weights(model):
+        with replacing(path) as partial, static_weights(model):
             _trace(model, names, partial)
             proto = onnx.load(partial)
             int8 = _store_8_bits(proto)
@@ -136,7 +136,7 @@ def _trace(model: PreTrainedModel, names: list[str], path: os.PathLike[str]) -> 
 
 
 @contextlib.contextmanager
-def _static_weights(model: PreTrainedModel) -> Iterator[None]:
+def static_weights(model: PreTrainedModel) -> Iterator[None]:
     """Within the block, weights have the scale that they have now: ONNX wants it as a constant."""
     changed: list[Any] = []
     try:
