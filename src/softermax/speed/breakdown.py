@@ -188,7 +188,7 @@ def _softmax(scores: Tensor, precision: str, softmax: str) -> Part:
 
 
 def _milliseconds(part: Part, device: str, repeats: int, processor_time: bool) -> float:
-    """The least of some runs behind one that is not counted."""
+    """The least of some runs, after one that is not counted."""
     now = time.process_time if processor_time else time.perf_counter
     best = float("inf")
     for run in range(repeats + 1):
