@@ -118,7 +118,7 @@ def test_bootstrap_finds_a_difference_that_is_there_and_none_that_is_not():
 
 def test_a_verdict_stands_only_where_the_interval_allows_one():
     def verdict(values):
-        return table._difference("rte", "paper", "m", [0], 0.0, np.array(values)).verdict
+        return table.difference_of("rte", "paper", "m", [0], 0.0, np.array(values)).verdict
 
     assert verdict([1.0, 2.0, 3.0]) == "better"
     assert verdict([-3.0, -2.0, -1.0]) == "worse"

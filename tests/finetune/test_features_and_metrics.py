@@ -6,9 +6,9 @@ import pytest
 from softermax.finetune.data import Question, load_rows
 from softermax.finetune.features import (
     Bucketing,
-    _best_answers,
-    _exact_and_f1,
+    best_answers,
     collate,
+    exact_and_f1,
     make_features,
 )
 from softermax.finetune.tasks import TASKS, get_task
@@ -49,7 +49,7 @@ def test_metrics(name, predictions, labels, expected):
     ],
 )
 def test_answers_are_compared_as_squad_does(answer, golds, exact, f1):
-    assert _exact_and_f1(answer, golds) == (exact, pytest.approx(f1))
+    assert exact_and_f1(answer, golds) == (exact, pytest.approx(f1))
 
 
 def test_squad_windows_cover_long_contexts_and_find_their_answers(tiny_model, tiny_data):
@@ -84,7 +84,7 @@ def test_the_best_span_over_all_windows_is_the_answer(tiny_model):
     ends[last, 9] = 7.0  # ends before it starts: not an answer
     starts[last, 1] = 9.0  # lies in the question: not an answer either
     begin, end = features.spans[last].offsets[10][0], features.spans[last].offsets[12][1]
-    assert _best_answers(starts, ends, features, [row]) == [row.context[begin:end]]
+    assert best_answers(starts, ends, features, [row]) == [row.context[begin:end]]
 
 
 def test_bucketing_pads_little_and_shows_every_row_once():

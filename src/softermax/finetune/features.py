@@ -154,8 +154,8 @@ def decode(task: Task, output: Any, features: Features, rows: Rows) -> Predictio
     """Class numbers, regression values, or for SQuAD exact match and F1 of each question."""
     if task.is_squad:
         questions = [r for r in rows if isinstance(r, Question)]
-        answers = _best_answers(output[0], output[1], features, questions)
-        return np.array([_exact_and_f1(a, q.answers) for a, q in zip(answers, questions, strict=True)])
+        answers = best_answers(output[0], output[1], features, questions)
+        return np.array([exact_and_f1(a, q.answers) for a, q in zip(answers, questions, strict=True)])
     logits = np.asarray(output)
     return logits[:, 0] if task.is_regression else logits.argmax(axis=1)
 
@@ -166,7 +166,7 @@ def references(task: Task, rows: Rows) -> Predictions:
     return np.array([r.label for r in rows if isinstance(r, Example)])
 
 
-def _best_answers(
+def best_answers(
     starts: NDArray[Any], ends: NDArray[Any], features: Features, rows: list[Question]
 ) -> list[str]:
     """The answer of each question: the span with the best sum of logits over all of its windows."""
@@ -195,7 +195,8 @@ def _normalised(answer: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", bare).split()
 
 
-def _exact_and_f1(answer: str, golds: Sequence[str]) -> tuple[float, float]:
+def exact_and_f1(answer: str, golds: Sequence[str]) -> tuple[float, float]:
+    """SQuAD's two scores of an answer, each the best over the accepted ones."""
     words = _normalised(answer)
     exact = f1 = 0.0
     for gold in golds:

@@ -123,12 +123,12 @@ def differences(
                 rows = load_rows(task, "dev", data_dir, baseline[0].run.dev_rows)
                 mean, drawn = bootstrap(task, pairs, references(task, rows), resamples)
                 seeds = sorted(c.run.seed for c in baseline if c.run.seed in ours)
-                result.append(_difference(task.name, preset, model, seeds, mean, drawn))
+                result.append(difference_of(task.name, preset, model, seeds, mean, drawn))
                 samples.append(drawn)
                 means.append(mean)
             if len(means) > 1:
                 together = np.mean(samples, axis=0)
-                result.append(_difference("average", preset, model, [], float(np.mean(means)), together))
+                result.append(difference_of("average", preset, model, [], float(np.mean(means)), together))
     return result
 
 
@@ -171,9 +171,10 @@ def bootstrap(
     return difference(slice(None), range(len(pairs))), np.array(drawn)
 
 
-def _difference(
+def difference_of(
     task: str, preset: str, model: str, seeds: list[int], mean: float, drawn: NDArray[np.float64]
 ) -> Difference:
+    """A mean difference with its interval and its verdict, from what resampled data gave."""
     low, high = (float(v) for v in np.percentile(drawn, [2.5, 97.5]))
     if low > 0:
         verdict = "better"
