@@ -228,7 +228,7 @@ def test_stored_intervals_stand_beside_the_entries(
     assert section.origins[-1].command == "softermax accuracy --out FOLDER"
     (found,) = [c for c in section.comparisons if c.name.startswith("STS-B")]
     assert found.ours == pytest.approx(-0.12)
-    assert found.note == "1 seed, 95 % between -0.50 and +0.25"
+    assert found.note == "stored, 2026-11-16; 1 seed, 95 % between -0.50 and +0.25"
 
 
 def test_means_stand_where_all_nine_tasks_do() -> None:

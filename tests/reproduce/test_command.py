@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from softermax.cli import main
-from softermax.report import render
-from softermax.report.document import Document
+from softermax.cli.report import findings
+from softermax.report import render, verdict
+from softermax.report.document import Document, Section
+from softermax.report.verdict import Comparison
 from softermax.reproduce.stages import STAGES
 
 
@@ -149,3 +151,16 @@ def test_the_report_is_there_after_the_first_stage(
     assert said.index("Figure 3: running sums of [2, 1, 3]: 1, 1.5, 1.75") < said.index(
         f"[2/2] {broken.name}"
     )
+
+
+def test_findings_are_what_the_stage_measured_not_what_is_stored() -> None:
+    def made(name: str, note: str) -> Comparison:
+        return Comparison(name, 0.5, 0.25, "better", "ratio", note)
+
+    section = Section(
+        "units", "Table IV", "", "", ["units"],
+        comparisons=[made("area", "this run"), made("energy", "stored, 2026-11-16"), verdict.ratio("none", 1.0, None)],
+    )  # fmt: skip
+    report = Document("quick", "", "", "", "", {}, {}, [], [section])
+    assert findings(report, "units") == ["Table IV: area: 0.25 (paper: 0.5), better"]
+    assert findings(report, "rtl") == []

@@ -98,7 +98,7 @@ def reproduce(args: argparse.Namespace) -> int:
                 report = compose([*outcomes, *_to_come(STAGES, outcomes)], mode, _command(args))
                 written = write(report, args.out)
                 if shown and outcome.name in asked:
-                    shown.found(outcome, _findings(report, outcome.name))
+                    shown.found(outcome, findings(report, outcome.name))
     except KeyboardInterrupt:
         print("what is finished is kept; the same command goes on from there", file=sys.stderr)
         raise
@@ -131,7 +131,7 @@ def _to_come(stages: Sequence[Stage], outcomes: Sequence[Outcome]) -> list[Outco
     return [Outcome(s.name, s.title, "not run", "still to come") for s in stages[len(outcomes) :]]
 
 
-def _findings(report: Document, stage: str) -> list[str]:
+def findings(report: Document, stage: str) -> list[str]:
     """What a stage has just shown, a line per comparison with the paper."""
     from softermax.report.document import shown
 

@@ -10,6 +10,7 @@ from softermax.report.document import Origin
 from softermax.reproduce.stage import Outcome
 from softermax.results import Envelope
 
+STORED = "stored result"
 MeasuredRow = dict[str, Any]
 """A row of a stage's result or of a result file."""
 
@@ -46,7 +47,7 @@ class Sources:
 
     @staticmethod
     def stored_origin(found: Envelope) -> Origin:
-        return Origin("stored result", found.date, found.command)
+        return Origin(STORED, found.date, found.command)
 
     def rows(self, stage: str, name: str, same: Sequence[str]) -> tuple[list[MeasuredRow], list[Origin]]:
         """This run's rows, then stored ones of what it has not measured; each says when it was ``measured``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from softermax.finetune.tasks import TASKS
@@ -11,7 +12,7 @@ from softermax.paper import accuracy as paper_accuracy
 from softermax.paper import figures as paper
 from softermax.report import verdict
 from softermax.report.document import Chart, Origin, ReportTable, Section, Series
-from softermax.report.sources import Sources
+from softermax.report.sources import STORED, Sources
 from softermax.report.verdict import Comparison
 from softermax.reproduce.stages import MODEL
 
@@ -26,14 +27,16 @@ def section(sources: Sources) -> Section:
     said = paper()["accuracy"]
     worst = said["worst_drop"]
     found, origins, missing = _found(sources)
+    measured = [*(_task(task, found, worst) for task in NINE), *means(found, worst)]
+    if any(origin.what == STORED for origin in origins):
+        when = f"stored, {origins[0].date}; "
+        measured = [replace(c, note=when + c.note) if c.ours is not None else c for c in measured]
     short, arms, losses = _short_run(sources, worst)
     return Section(
         "accuracy", said["where"], said["title"], said["claim"],
         stages=["finetune", "accuracy"],
         origins=[*sources.origin("finetune"), *origins],
-        comparisons=[
-            short, *(_task(task, found, worst) for task in NINE), *means(found, worst), _not_measured(LARGE, worst),
-        ],
+        comparisons=[short, *measured, _not_measured(LARGE, worst)],
         tables=[*arms, _levels(found)],
         charts=losses,
         notes=[
