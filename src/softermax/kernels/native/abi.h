@@ -104,5 +104,4 @@ void smx_attend(const smx_spec*, const smx_attention*, int32_t isa, int32_t thre
 
 // Symmetric int8: saturate(round half even(x * scale)) within -127 ... 127.
 void smx_quantize(const float* in, int64_t count, float scale, int8_t* out, int32_t isa, int32_t threads);
-float smx_largest(const float* in, int64_t count, int32_t isa, int32_t threads);
 }

@@ -13,7 +13,7 @@ namespace smx {
 
 const Isa* avx2() {
     static const Isa isa{rows_int8<Avx2>, rows_float_any<Avx2>, backward_any<Avx2>, attend<Avx2>,
-                         quantize<Avx2>,  largest_float<Avx2>};
+                         quantize<Avx2>};
     return &isa;
 }
 

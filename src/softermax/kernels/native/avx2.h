@@ -195,15 +195,6 @@ struct Avx2 {
     SMX_TARGET static F clip(F v, float limit) {
         return _mm256_max_ps(_mm256_min_ps(v, _mm256_set1_ps(limit)), _mm256_set1_ps(-limit));
     }
-    SMX_TARGET static F larger(F best, F v) { return _mm256_max_ps(size(v), best); }
-    SMX_TARGET static float largest(const F* v) {
-        alignas(32) float f[8];
-        _mm256_store_ps(f, _mm256_max_ps(_mm256_max_ps(v[0], v[1]), _mm256_max_ps(v[2], v[3])));
-        float r = 0;
-        for (float one : f)
-            if (one > r) r = one;
-        return r;
-    }
     SMX_TARGET static float across(const F* v) {
         alignas(32) float f[8];
         _mm256_store_ps(f, _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3])));

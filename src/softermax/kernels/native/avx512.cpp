@@ -20,7 +20,7 @@ namespace smx {
 
 const Isa* avx512() {
     static const Isa isa{rows_int8<Avx512>, rows_float_any<Avx512>, backward_any<Avx512>, attend<Avx512>,
-                         quantize<Avx512>,  largest_float<Avx512>};
+                         quantize<Avx512>};
     return &isa;
 }
 

@@ -171,15 +171,6 @@ struct Avx512 {
     SMX_TARGET static F clip(F v, float limit) {
         return _mm512_max_ps(_mm512_min_ps(v, _mm512_set1_ps(limit)), _mm512_set1_ps(-limit));
     }
-    SMX_TARGET static F larger(F best, F v) { return _mm512_max_ps(_mm512_abs_ps(v), best); }
-    SMX_TARGET static float largest(const F* v) {
-        alignas(64) float f[16];
-        _mm512_storeu_ps(f, _mm512_max_ps(_mm512_max_ps(v[0], v[1]), _mm512_max_ps(v[2], v[3])));
-        float r = 0;
-        for (float one : f)
-            if (one > r) r = one;
-        return r;
-    }
     SMX_TARGET static float across(const F* v) {
         alignas(64) float f[16];
         _mm512_storeu_ps(f, _mm512_add_ps(_mm512_add_ps(v[0], v[1]), _mm512_add_ps(v[2], v[3])));

@@ -106,17 +106,6 @@ void smx_quantize(const float* in, int64_t n, float scale, int8_t* out, int32_t 
     });
 }
 
-float smx_largest(const float* in, int64_t n, int32_t isa, int32_t threads) {
-    std::vector<float> found(size_t(n / PIECE + 1), 0.0f);
-    smx::parallel(n, PIECE, threads, [&](int64_t first, int64_t last) {
-        found[size_t(first / PIECE)] = of(isa)->largest(in + first, last - first);
-    });
-    float largest = 0;
-    for (float one : found)
-        if (one > largest) largest = one;
-    return largest;
-}
-
 void smx_attend(const smx_spec* spec, const smx_attention* t, int32_t isa, int32_t threads) {
     // Each piece packs K and V anew, so there are no more than keep the threads busy.
     const int64_t heads = t->batch * t->kv_heads, rows = t->heads / t->kv_heads * t->queries;

@@ -251,19 +251,5 @@ SMX_TARGET void quantize(const float* in, int64_t count, float scale, int8_t* ou
     }
 }
 
-template <class V>
-SMX_TARGET float largest_float(const float* in, int64_t count) {
-    constexpr int PART = V::W / 4;
-    typename V::F best[4];
-    for (int j = 0; j < 4; j++) best[j] = V::set1f(0);
-    int64_t i = 0;
-    for (; i + V::W <= count; i += V::W)
-        for (int j = 0; j < 4; j++) best[j] = V::larger(best[j], V::load(in + i + j * PART));
-    float found = V::largest(best);
-    for (; i < count; i++)
-        if (std::fabs(in[i]) > found) found = std::fabs(in[i]);
-    return found;
-}
-
 }  // namespace
 }  // namespace smx

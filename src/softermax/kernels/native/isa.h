@@ -24,7 +24,6 @@ struct Isa {
     // One head of K and V; rows are the queries of all its query heads, one after another.
     void (*attend)(const smx_spec&, const smx_attention&, int64_t batch, int64_t kv_head, int64_t first, int64_t last);
     void (*quantize)(const float* in, int64_t count, float scale, int8_t* out);
-    float (*largest)(const float* in, int64_t count);
 };
 
 const Isa* scalar();

@@ -185,9 +185,4 @@ NB_MODULE(_native, m) {
         nb::gil_scoped_release release;
         smx_quantize(at<const float>(in), count, scale, at<int8_t>(out), isa, threads);
     });
-
-    m.def("largest", [](uintptr_t in, int64_t count, int isa, int threads) {
-        nb::gil_scoped_release release;
-        return smx_largest(at<const float>(in), count, isa, threads);
-    });
 }

@@ -10,7 +10,7 @@ namespace smx {
 
 const Isa* neon() {
     static const Isa isa{rows_int8<Neon>, rows_float_any<Neon>, backward_any<Neon>, attend<Neon>,
-                         quantize<Neon>,  largest_float<Neon>};
+                         quantize<Neon>};
     return &isa;
 }
 

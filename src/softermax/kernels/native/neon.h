@@ -115,10 +115,6 @@ struct Neon {
     static F subf(F a, F b) { return vsubq_f32(a, b); }
     static F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
     static F clip(F v, float limit) { return vmaxnmq_f32(vminnmq_f32(v, vdupq_n_f32(limit)), vdupq_n_f32(-limit)); }
-    static F larger(F best, F v) { return vmaxnmq_f32(vabsq_f32(v), best); }
-    static float largest(const F* v) {
-        return vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[1]), vmaxq_f32(v[2], v[3])));
-    }
     static float across(const F* v) { return vaddvq_f32(vaddq_f32(vaddq_f32(v[0], v[1]), vaddq_f32(v[2], v[3]))); }
     static bool within(const F* v, float limit) {
         const float32x4_t top = vdupq_n_f32(limit);

@@ -168,18 +168,6 @@ struct Portable {
         for (float& f : v.f) f = f > limit ? limit : f < -limit ? -limit : f;
         return v;
     }
-    static F larger(F best, const F& v) {
-        for (int i = 0; i < W / 4; i++)
-            if (std::fabs(v.f[i]) > best.f[i]) best.f[i] = std::fabs(v.f[i]);
-        return best;
-    }
-    static float largest(const F* v) {
-        float r = 0;
-        for (int j = 0; j < 4; j++)
-            for (float f : v[j].f)
-                if (f > r) r = f;
-        return r;
-    }
     static float across(const F* v) {
         float r = 0;
         for (int j = 0; j < 4; j++)

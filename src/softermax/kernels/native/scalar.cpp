@@ -4,7 +4,7 @@ namespace smx {
 
 const Isa* scalar() {
     static const Isa isa{rows_int8<Portable>, rows_float_any<Portable>, backward_any<Portable>, attend<Portable>,
-                         quantize<Portable>,  largest_float<Portable>};
+                         quantize<Portable>};
     return &isa;
 }
 
