@@ -1,14 +1,15 @@
-"""Liberty groups to cells and tables, in the package's units."""
+"""Liberty groups to cells and tables, in the package's units, and to the text that synthesis reads."""
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from softermax.silicon.boolean import substitute, truth_table
-from softermax.silicon.liberty import Group
+from softermax.silicon.liberty import Group, quoted, write
 from softermax.silicon.library import (
     MAX_INPUTS,
     Cell,
@@ -321,3 +322,36 @@ def _timing_arc(
             table("fall_transition"),
         )
     return None
+
+
+_SYNTHESIS_DROPS = ("internal_power", "leakage_power", "pg_pin", "wire_load", "power_lut_template", "output_voltage",
+                    "input_voltage", "operating_conditions", "normalized_driver_waveform", "define",
+                    "rise_capacitance_range", "fall_capacitance_range", "voltage_map", "library_features")  # fmt: skip
+
+
+def for_synthesis(groups: Sequence[tuple[str, Group]], library: Library) -> str:
+    """One Liberty text of the cells that may be mapped to, all files together: `build` has seen to it that they
+    share their units."""
+    allowed = {
+        name
+        for name, cell in library.cells.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in library.description.dont_use)
+        and len(cell.inputs) <= MAX_INPUTS
+    }
+    parts: list[str] = []
+    head = groups[0][1]
+    seen: set[str] = set()
+    for _, group in groups:
+        for child in group.groups:
+            label = f"{child.name} {child.arguments}"
+            if child.name == "cell":
+                if child.arguments[0] in allowed:
+                    parts.append(write(child, _SYNTHESIS_DROPS, 1))
+            elif child.name not in _SYNTHESIS_DROPS and (group is head or child.name == "lu_table_template"):
+                if label not in seen:
+                    parts.append(write(child, _SYNTHESIS_DROPS, 1))
+                seen.add(label)
+    attributes = [
+        f"  {key} : {quoted(value)};" for key, value in head.attributes.items() if "wire_load" not in key
+    ]
+    return f"library ({library.name}) {{\n" + "\n".join(attributes + parts) + "\n}\n"

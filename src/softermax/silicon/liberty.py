@@ -1,8 +1,9 @@
-"""A reader of Liberty files: groups and attributes, nothing about what they mean."""
+"""Liberty texts read and written: groups and attributes, nothing about what they mean."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 _TOKEN = re.compile(r'"[^"]*"|[{}();:,]|[^\s{}();:,"\\]+')
@@ -66,3 +67,21 @@ def parse(text: str, source: str) -> Group:
             f"{source}: {len(stack) - 1} groups of the Liberty text are not closed: is it cut off?"
         )
     return root.groups[0]
+
+
+def quoted(value: str) -> str:
+    plain = value.replace(".", "").replace("_", "").replace("-", "").replace("+", "")
+    return value if plain.isalnum() else f'"{value}"'
+
+
+def write(group: Group, without: Collection[str] = (), depth: int = 0) -> str:
+    """A group as Liberty text, its inner groups of some names left out."""
+    pad = "  " * depth
+    arguments = ", ".join(f'"{a}"' if group.name in ("values", "index_1", "index_2", "ff", "statetable") else a
+                          for a in group.arguments)  # fmt: skip
+    if not group.groups and not group.attributes:
+        return f"{pad}{group.name} ({arguments});"
+    lines = [f"{pad}{group.name} ({arguments}) {{"]
+    lines += [f"{pad}  {key} : {quoted(value)};" for key, value in group.attributes.items()]
+    lines += [write(g, without, depth + 1) for g in group.groups if g.name not in without]
+    return "\n".join([*lines, pad + "}"])

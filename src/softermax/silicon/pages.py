@@ -71,6 +71,7 @@ def _how_measured(table: UnitTable) -> str:
         f"Energy with glitches unless it says zero delay, of {table.stimulus} scores in rows of {table.columns}. "
         f"Every netlist gave the words of its model in both modes, {words:,} of them. "
         "The paper's ratios are against two passes in half precision, made of DesignWare components at 7 nm. "
+        "`docs/silicon.md` says how all of it is measured. "
     )
     text += (
         "These miss their clock:\n\n" + "\n".join(f"- {line}" for line in late)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import importlib.util
 import json
@@ -13,11 +12,10 @@ from pathlib import Path
 
 from softermax.cache import cache_dir, kept, key
 from softermax.silicon import liberty
-from softermax.silicon.cells import build
-from softermax.silicon.liberty import Group
-from softermax.silicon.library import MAX_INPUTS, Description, Library
+from softermax.silicon.cells import build, for_synthesis
+from softermax.silicon.library import Description, Library
 
-SOURCES = ("silicon.pdk",)
+SOURCES = ("silicon.cells",)
 """The code that makes arrays of Liberty files."""
 
 NANGATE45 = Description(
@@ -143,55 +141,5 @@ def _parsed(description: Description, files: Sequence[Path], content: str) -> Li
             raise ValueError(f"{path}: broken xz file: {error}") from None
         groups.append((str(path), liberty.parse(text, str(path))))
     library = build(groups, description, content)
-    library.liberty = _for_synthesis(groups, library)
+    library.liberty = for_synthesis(groups, library)
     return library
-
-
-_SYNTHESIS_DROPS = ("internal_power", "leakage_power", "pg_pin", "wire_load", "power_lut_template", "output_voltage",
-                    "input_voltage", "operating_conditions", "normalized_driver_waveform", "define",
-                    "rise_capacitance_range", "fall_capacitance_range", "voltage_map", "library_features")  # fmt: skip
-
-
-def _for_synthesis(groups: Sequence[tuple[str, Group]], library: Library) -> str:
-    """One Liberty text of the cells that may be mapped to, all files together: `build` has seen to it that they
-    share their units."""
-    allowed = {
-        name
-        for name, cell in library.cells.items()
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in library.description.dont_use)
-        and len(cell.inputs) <= MAX_INPUTS
-    }
-    parts: list[str] = []
-    head = groups[0][1]
-    seen: set[str] = set()
-    for _, group in groups:
-        for child in group.groups:
-            label = f"{child.name} {child.arguments}"
-            if child.name == "cell":
-                if child.arguments[0] in allowed:
-                    parts.append(_written(child, 1))
-            elif child.name not in _SYNTHESIS_DROPS and (group is head or child.name == "lu_table_template"):
-                if label not in seen:
-                    parts.append(_written(child, 1))
-                seen.add(label)
-    attributes = [
-        f"  {key} : {_quoted(value)};" for key, value in head.attributes.items() if "wire_load" not in key
-    ]
-    return f"library ({library.name}) {{\n" + "\n".join(attributes + parts) + "\n}\n"
-
-
-def _quoted(value: str) -> str:
-    plain = value.replace(".", "").replace("_", "").replace("-", "").replace("+", "")
-    return value if plain.isalnum() else f'"{value}"'
-
-
-def _written(group: Group, depth: int) -> str:
-    pad = "  " * depth
-    arguments = ", ".join(f'"{a}"' if group.name in ("values", "index_1", "index_2", "ff", "statetable") else a
-                          for a in group.arguments)  # fmt: skip
-    if not group.groups and not group.attributes:
-        return f"{pad}{group.name} ({arguments});"
-    lines = [f"{pad}{group.name} ({arguments}) {{"]
-    lines += [f"{pad}  {key} : {_quoted(value)};" for key, value in group.attributes.items()]
-    lines += [_written(g, depth + 1) for g in group.groups if g.name not in _SYNTHESIS_DROPS]
-    return "\n".join([*lines, pad + "}"])

@@ -54,7 +54,7 @@ def _measured_on(figures: Sequence[PEFigures]) -> str:
     clock = f"These miss the clock: {'; '.join(late)}." if late else "All netlists meet the clock."
     return (
         f"One head of {HEAD_SIZE} elements in {libraries}; {operands}. Netlists are simulated with glitches, memories are "
-        f"modelled (`softermax.silicon.pe.memory`). {clock}{notes}"
+        f"modelled (`softermax.silicon.pe.memory`); `docs/processing-element.md` says what is counted. {clock}{notes}"
     )
 
 
