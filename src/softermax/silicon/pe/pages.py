@@ -33,7 +33,8 @@ def table_rows(rows: Sequence[PERow]) -> list[dict[str, object]]:
     shown = []
     for row in rows:
         values = row.to_json()
-        values.pop("breakdown")
+        del values["breakdown"], values["energy_pj"]
+        values["µJ per head"] = round(row.ours.energy_pj * 1e-6, 4)
         is_papers = (row.width, row.sequence, row.baseline) == (paper["width"], paper["sequence"], TWO_PASS)
         for name, ratio in paper["ratios"].items():
             values[f"paper_{name}_ratio"] = ratio if is_papers else None
