@@ -59,7 +59,9 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def run() -> None:
         engine.cache_clear()
+        engine()
         library = pdk.load("nangate45")
+        flow.mapped(UNIT.rtlil(), library, 3.0)
         measure_unit(UNIT, library, 3.0, [gaussian(2, 4)], copies=2, rows=1)
         assert stimuli.recorded()[0] is not None
         assert operands.operands()[0].name == "attention"
@@ -90,10 +92,9 @@ def test_broken_files_are_named_and_made_anew(
             path.write_bytes(broken[damage])
             recwarn.clear()
             used()
-            said = [str(warning.message) for warning in recwarn.list if str(path) in str(warning.message)]
-            assert len(said) == 1, path
-            assert "cannot be read" in said[0]
-            assert path.read_bytes()[:8] == content[:8]
+            said = [str(warning.message) for warning in recwarn.list]
+            assert sum(f"{path} in the cache cannot be read" in text for text in said) == 1, path
+            assert path.stat().st_size == len(content)
         assert kept(own_cache, kind) == found[kind]
 
 
