@@ -202,11 +202,11 @@ class Normalization(Unit):
         live_1 = Signal(len(moving), name=f"live_1_{group}")
         m.d.comb += live_1.eq(Mux(nothing_left, 0, Cat(moving)))
         live_2 = register(m, live_1, into_2, f"live_2_{group}")
-        live_3 = register(m, live_2, into_3, f"live_3_{group}")
         factor = Signal.like(recoded, reset_less=True, name=f"factor_{group}")
         beyond_2 = Signal.like(beyond, reset_less=True, name=f"beyond_2_{group}")
         with m.If(into_2 & live_1.any()):
             m.d.sync += [factor.eq(recoded), beyond_2.eq(beyond)]
+        live_3 = register(m, live_2, into_3, f"live_3_{group}")
         beyond_3 = register(m, beyond_2, into_3 & live_2.any(), f"beyond_3_{group}")
         for position, lane in enumerate(lanes):
             live = position if self.skip_zeros else 0
