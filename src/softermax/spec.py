@@ -1,7 +1,7 @@
 """SoftermaxSpec: every word, table and rounding choice of one Softermax, and its presets.
 
 One object describes the algorithm; every body of it (golden model, PyTorch operator, native
-kernel, RTL) is made from that object. ``A1`` to ``A9`` refer to ``docs/arithmetic.md``.
+kernel, RTL) is made from that object. ``A1`` to ``A10`` refer to ``docs/arithmetic.md``.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ T = TypeVar("T")
 
 OutputMode: TypeAlias = Literal["fixed", "row-scaled"]
 Base: TypeAlias = Literal["paper", "fold"]
+Normalization: TypeAlias = Literal["numerator", "row-products"]
 
 LOG2E = 1.4426950408889634
 
 MAX_SEGMENTS = 4096
 MAX_SLICE = 65536
+MAX_PRODUCT_BITS = 4
+"""A10 makes a product per value of a score's fraction: past 16 of them a multiplier per lane is the smaller one."""
 
 _SIGNED = {
     "input": True,
@@ -41,6 +44,7 @@ _SIGNED = {
     "powsum": False,
     "reciprocal": False,
     "output": False,
+    "product": False,
 }
 _ROUND_DOWN_OR_NEAREST = ("truncate", "half-up", "half-even")
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -51,6 +55,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "output_rounding": _ROUND_DOWN_OR_NEAREST,
     "output_mode": ("fixed", "row-scaled"),
     "base": ("paper", "fold"),
+    "normalization": ("numerator", "row-products"),
 }
 
 
@@ -196,6 +201,11 @@ class SoftermaxSpec(_Stored):
     """``fixed``, or ``row-scaled`` (A7): all bits filled, one exponent per row beside them."""
     base: Base = "paper"
     """``paper``: scores go into 2^x as they are; ``fold`` (A9): scaled by log2(e) first."""
+    normalization: Normalization = "numerator"
+    """``numerator`` (A5): each unnormed word times the reciprocal; ``row-products`` (A10): a few products per row,
+    of which an element takes one and shifts it."""
+    product: QFormat = QFormat(1, 9)
+    """A10: a power of two times the reciprocal. A5 does not use it."""
 
     def __post_init__(self) -> None:
         for name, signed in _SIGNED.items():
@@ -231,12 +241,34 @@ class SoftermaxSpec(_Stored):
         _require("reciprocal", self.reciprocal, "integer", 1, "1/1 must fit")
         _require("reciprocal", self.reciprocal, "fraction", 1, "1/2 must not vanish")
         _require("output", self.output, "fraction", 1, "probabilities are fractions")
-        most = self.unnormed.fraction + self.reciprocal.fraction - 1
-        if self.output.fraction > most:
+        if self.normalization == "row-products":
+            self._require_row_products()
+        elif self.output.fraction >= self._product_bits:
             raise _refuse(
                 "output",
                 self.output,
-                f"has at most {most} fraction bits, those of unnormed times reciprocal less one",
+                f"has at most {self._product_bits - 1} fraction bits, those of unnormed times reciprocal less one",
+            )
+
+    @property
+    def _product_bits(self) -> int:
+        """Fraction bits of a power of two times a reciprocal."""
+        return self.unnormed.fraction + self.reciprocal.fraction
+
+    def _require_row_products(self) -> None:
+        if self.input.fraction > MAX_PRODUCT_BITS:
+            raise _refuse(
+                "input",
+                self.input,
+                f"has at most {MAX_PRODUCT_BITS} fraction bits with row products: a row has a product per fraction",
+            )
+        _require("product", self.product, "integer", 1, "1/1 must fit")
+        _require("product", self.product, "fraction", self.output.fraction, "as many as the output")
+        if self.product.fraction > self._product_bits:
+            raise _refuse(
+                "product",
+                self.product,
+                f"has at most {self._product_bits} fraction bits, those of unnormed times reciprocal",
             )
 
     @property

@@ -196,12 +196,13 @@ class Oracle:
     reciprocal: Ints
     numerator_shift: Ints
     numerator: Ints
+    products: Ints
     words: Ints
     exponent: Ints
 
 
 def softermax(x: Ints, mask: NDArray[np.bool_], spec: SoftermaxSpec) -> Oracle:
-    """A2 to A7 for raw scores (rows, columns)."""
+    """A2 to A7 and A10 for raw scores (rows, columns)."""
     rows, columns = x.shape
     width = columns if spec.slice_width is None else spec.slice_width
     slices = -(-columns // width)
@@ -235,13 +236,32 @@ def softermax(x: Ints, mask: NDArray[np.bool_], spec: SoftermaxSpec) -> Oracle:
 
     e, r = reciprocal(d[:, -1], spec)
     behind = running[:, -1:] - running
-    n = rounded(halved(fixed(u, ui, uf), np.broadcast_to(behind[:, :, None], u.shape)), ui, uf, "truncate")
-    product = n * fixed(r[:, None, None], spec.reciprocal.integer + 1, spec.reciprocal.fraction)
-    if spec.output_mode == "fixed":
-        # 2^-(e - Fd): e lies in 0 ... bits - 1
-        scale = fixed(np.int64(1) << (spec.powsum.bits - e), df + 2, spec.powsum.integer)
-        product = product * scale.reshape((rows, 1, 1))
+    ratio = fixed(r[:, None, None], spec.reciprocal.integer + 1, spec.reciprocal.fraction)
+    if spec.normalization == "row-products":
+        fractions = np.arange(1 << spec.input.fraction)
+        powers = fixed(pow2_table(spec)(fractions), ui, uf).reshape((1, 1, len(fractions)))
+        pi, pf = spec.product.integer + 1, spec.product.fraction
+        products = raw_of(rounded(powers * ratio, pi, pf, "half-up"))[:, 0]
+        # x = m_last - k + f / 2^Fx with a whole k >= 0
+        last = running[:, -1:, None]
+        k = last - np.floor_divide(lanes, 1 << spec.input.fraction)
+        f = lanes - (last - k << spec.input.fraction)
+        n_raw = products[np.arange(rows)[:, None, None], f]
+        exponent = e[:, None, None] - df if spec.output_mode == "fixed" else 0
+        product = halved(fixed(n_raw, pi, pf), np.where(takes_part, k + exponent, 0))
+    else:
+        products = np.zeros((rows, 0), dtype=np.int64)
+        n = rounded(
+            halved(fixed(u, ui, uf), np.broadcast_to(behind[:, :, None], u.shape)), ui, uf, "truncate"
+        )
+        n_raw = raw_of(n)
+        product = n * ratio
+        if spec.output_mode == "fixed":
+            # 2^-(e - Fd): e lies in 0 ... bits - 1
+            scale = fixed(np.int64(1) << (spec.powsum.bits - e), df + 2, spec.powsum.integer)
+            product = product * scale.reshape((rows, 1, 1))
     y = rounded(product, spec.output.integer + 1, spec.output.fraction, spec.output_rounding)
+    y_raw = np.where(takes_part, raw_of(y), 0)
     return Oracle(
         local_max=local,
         running_max=running,
@@ -253,8 +273,9 @@ def softermax(x: Ints, mask: NDArray[np.bool_], spec: SoftermaxSpec) -> Oracle:
         leading_one=e,
         reciprocal=r,
         numerator_shift=behind,
-        numerator=raw_of(n),
-        words=raw_of(y).reshape(rows, slices * width)[:, :columns],
+        numerator=n_raw,
+        products=products,
+        words=y_raw.reshape(rows, slices * width)[:, :columns],
         exponent=e - df,
     )
 

@@ -106,6 +106,8 @@ def test_slices() -> None:
         ("output_rounding", 1, "truncate or half-up or half-even"),
         ("output_mode", "float", "fixed or row-scaled"),
         ("base", "e", "paper or fold"),
+        ("normalization", "division", "numerator or row-products"),
+        ("product", "9", r"written like 'Q\(6,2\)'"),
     ],
 )
 def test_refusals(field: str, value: Any, allowed: str) -> None:
@@ -116,6 +118,23 @@ def test_refusals(field: str, value: Any, allowed: str) -> None:
         text = str(error.value)
         assert text.startswith(f"{field} = ")
         assert str(value).strip("'") in text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "allowed"),
+    [
+        ("input", "Q(6,5)", "at most 4 fraction bits with row products: a row has a product per fraction"),
+        ("product", "Q(0,9)", "at least 1 integer bits"),
+        ("product", "Q(1,6)", r"at least 7 fraction bits \(as many as the output\)"),
+        ("product", "Q(1,23)", "at most 22 fraction bits, those of unnormed times reciprocal"),
+    ],
+)
+def test_refusals_of_row_products(field: str, value: Any, allowed: str) -> None:
+    """What makes no sense with A10 is refused with the reason, and is permitted with A5, which has no products."""
+    SoftermaxSpec(**{field: value})
+    with pytest.raises(ValueError, match=allowed) as error:
+        SoftermaxSpec(normalization="row-products", **{field: value})
+    assert str(error.value).startswith(f"{field} = {value}: ")
 
 
 def test_every_field_can_be_refused() -> None:

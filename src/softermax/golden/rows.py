@@ -42,7 +42,8 @@ class Trace:
     leading_one: IntArray  # (...)
     reciprocal: IntArray  # (...)
     numerator_shift: IntArray  # (..., slices), the row's max less the slice's
-    numerator: IntArray  # (..., slices, lanes)
+    numerator: IntArray  # (..., slices, lanes), with A10 the product that an element takes
+    products: IntArray  # (..., 2^fraction bits of the input), A10's; (..., 0) with A5
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,34 @@ def reciprocal(powsum: ArrayLike, spec: AnySpec) -> tuple[IntArray, IntArray]:
     return leading_one, reciprocal_table(spec)(fraction)
 
 
+def row_products(recip: ArrayLike, spec: SoftermaxSpec) -> IntArray:
+    """A row's products (A10), one per value of a score's fraction, along a new last axis."""
+    powers = pow2_table(spec)(np.arange(1 << spec.input.fraction))
+    product = powers * np.asarray(recip, dtype=np.int64)[..., None]
+    drop = spec.unnormed.fraction + spec.reciprocal.fraction - spec.product.fraction
+    return np.minimum(shift_right(product, drop, "half-up"), spec.product.high)
+
+
+def normalize_scores(
+    x: ArrayLike, last_max: ArrayLike, leading_one: ArrayLike, products: IntArray, spec: SoftermaxSpec
+) -> tuple[IntArray, IntArray]:
+    """Scores to output words by their row's products (A10): words, and the product that each took.
+
+    Axes of ``products`` before its last broadcast against those of ``x``.
+    """
+    fraction_bits = spec.input.fraction
+    t = np.asarray(x, dtype=np.int64) - (np.asarray(last_max, dtype=np.int64) << fraction_bits)
+    lead = np.broadcast_shapes((*t.shape[:-1], 1), products.shape)[:-1]
+    products = np.broadcast_to(products, (*lead, products.shape[-1]))
+    picked = np.take_along_axis(products, t & ((1 << fraction_bits) - 1), axis=-1)
+    shift: Any = -(t >> fraction_bits) + (spec.product.fraction - spec.output.fraction)
+    if spec.output_mode == "fixed":
+        shift = shift + np.asarray(leading_one, dtype=np.int64) - spec.powsum.fraction
+    # Two bits beyond the word, nothing is left to round. Below zero only where an element is masked.
+    shift = np.clip(shift, 0, spec.product.bits + 1)
+    return np.minimum(shift_right(picked, shift, spec.output_rounding), spec.output.high), picked
+
+
 def normalize(
     numerator: ArrayLike, leading_one: ArrayLike, recip: ArrayLike, spec: SoftermaxSpec
 ) -> IntArray:
@@ -308,8 +337,16 @@ def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray,
     # Normalization.
     leading_one, recip = reciprocal(_last(powsum, 0), spec)
     numerator_shift = running_max[:, -1:] - running_max
-    numerator = unnormed >> np.minimum(numerator_shift, 63)[:, :, None]
-    y = normalize(numerator, leading_one[:, None, None], recip[:, None, None], spec)
+    if spec.normalization == "row-products":
+        products = row_products(recip, spec)
+        y, numerator = normalize_scores(
+            x, running_max[:, -1:, None], leading_one[:, None, None], products[:, None], spec
+        )
+        y = np.where(keep, y, 0)
+    else:
+        products = np.zeros((rows, 0), dtype=np.int64)
+        numerator = unnormed >> np.minimum(numerator_shift, 63)[:, :, None]
+        y = normalize(numerator, leading_one[:, None, None], recip[:, None, None], spec)
     exponent = (
         leading_one - spec.powsum.fraction
         if spec.output_mode == "row-scaled"
@@ -317,7 +354,7 @@ def _block(x: IntArray, keep: BoolArray, spec: SoftermaxSpec) -> tuple[IntArray,
     )
     trace = Trace(
         local_max, running_max, unnormed, slice_sum, slice_powsum, renorm_shift, powsum,
-        leading_one, recip, numerator_shift, numerator,
+        leading_one, recip, numerator_shift, numerator, products,
     )  # fmt: skip
     return _flat(y, columns), exponent, trace
 

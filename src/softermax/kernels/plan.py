@@ -76,6 +76,7 @@ def _score_checks(spec: SoftermaxSpec) -> Checks:
 
 def _normalization_checks(spec: SoftermaxSpec) -> Checks:
     return [
+        (spec.normalization == "numerator", "normalization is row-products; the core takes numerator"),
         (
             spec.powsum_rounding != "half-even",
             "powsum_rounding is half-even; the core rounds up or truncates",

@@ -143,7 +143,7 @@ def composed(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
 
     y = words.joined(numerator * inverse[..., None, None], x.shape[-1])
     if isinstance(spec, SoftermaxSpec):
-        word = words.joined(words.normalize(n, leading_one, r, spec), x.shape[-1])
+        word = words.joined(words.outputs(lanes, u, maximum, leading_one, r, spec), x.shape[-1])
         y = _straight_through(word.double() * words.scale(leading_one, spec), y)
     return y.to(x.dtype) if checked else words.spoiled(y, x)
 

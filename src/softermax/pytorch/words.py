@@ -96,6 +96,8 @@ class Plan:
     first: int
     """The difference x - m, raw, of the table's first entry."""
     unnormed: tuple[float, ...]
+    powers: tuple[int, ...]
+    """A10: 2^f for every fraction, as unnormed words."""
     fractions: tuple[float, ...]
     """2^f for every fraction there is, where these are few enough to choose from without a look-up."""
     pow2: Lookup
@@ -118,13 +120,18 @@ def _plan(spec: SoftermaxSpec) -> Plan:
         # 2^(x - m) for raw differences up to the largest below 1; before them what masked lanes get.
         differences = np.arange(first, 1 << fraction)
         entries = (0.0, *golden.power_of_two(differences, 0, spec).astype(float).tolist())
-    # Even in a row without any score, whose max is the least there is, it lies below the table and below
-    # the last difference of which a bit remains.
-    below = min(first, -(spec.unnormed.bits + 2) << fraction) - 1
+    # Even in a row without any score, whose max is the least there is and whose sum is zero, it lies below the
+    # table and below the last difference of which a bit remains.
+    bits = spec.unnormed.bits
+    powers: tuple[int, ...] = ()
+    if spec.normalization == "row-products":
+        bits = max(bits, spec.product.bits + spec.powsum.fraction)
+        powers = tuple(int(v) for v in pow2_table(spec)(np.arange(1 << fraction)))
+    below = min(first, -(bits + 2) << fraction) - 1
     masked = (spec.max_low << fraction) + below
     few = narrow and fraction <= 2 and spec.unnormed_rounding == "truncate"
     fractions = tuple(float(v) for v in pow2_table(spec)(np.arange(1 << fraction))) if few else ()
-    return Plan(narrow, masked, first, entries, fractions, Lookup.of(pow2_table(spec)))
+    return Plan(narrow, masked, first, entries, powers, fractions, Lookup.of(pow2_table(spec)))
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -192,8 +199,8 @@ def softermax(
     maximum = running_max(lanes, spec, primitives)
     unnormed = power_of_two(lanes, maximum.unsqueeze(-1), spec, primitives)
     leading_one, recip = reciprocal(powsum(unnormed, maximum, spec, primitives), spec, primitives)
-    n = numerator(lanes, unnormed, maximum, spec, primitives)
-    return joined(normalize(n, leading_one, recip, spec, primitives), raw.shape[-1]), leading_one
+    y = outputs(lanes, unnormed, maximum, leading_one, recip, spec, primitives)
+    return joined(y, raw.shape[-1]), leading_one
 
 
 def sliced(raw: Tensor, mask: Tensor | None, spec: SoftermaxSpec, primitives: Primitives = PYTORCH) -> Tensor:
@@ -329,6 +336,55 @@ def reciprocal(d: Tensor, spec: AnySpec, primitives: Primitives = PYTORCH) -> tu
     up = top - leading_one
     mantissa = d * primitives.power(up, d.dtype) if d.is_floating_point() else d << up
     return leading_one, _lookup(reciprocal_lookup(spec), mantissa - (1 << top), primitives)
+
+
+def outputs(
+    lanes: Tensor,
+    unnormed: Tensor,
+    maximum: Tensor,
+    leading_one: Tensor,
+    recip: Tensor,
+    spec: SoftermaxSpec,
+    primitives: Primitives = PYTORCH,
+) -> Tensor:
+    """Output words of slices, by their numerators (A5) or by their row's products (A10)."""
+    if spec.normalization == "row-products":
+        return normalize_scores(lanes, maximum[..., -1], leading_one, recip, spec, primitives)
+    n = numerator(lanes, unnormed, maximum, spec, primitives)
+    return normalize(n, leading_one, recip, spec, primitives)
+
+
+def row_products(recip: Tensor, spec: SoftermaxSpec, primitives: Primitives = PYTORCH) -> list[Tensor]:
+    """A10: a row's products, one per value of a score's fraction."""
+    drop = spec.unnormed.fraction + spec.reciprocal.fraction - spec.product.fraction
+    exact = [recip * power for power in plan(spec).powers]
+    return [shift_right(p, drop, "half-up", primitives).clamp(max=spec.product.high) for p in exact]
+
+
+def normalize_scores(
+    lanes: Tensor,
+    last_max: Tensor,
+    leading_one: Tensor,
+    recip: Tensor,
+    spec: SoftermaxSpec,
+    primitives: Primitives = PYTORCH,
+) -> Tensor:
+    """A10: each score takes one of its row's products and shifts it."""
+    kind = lanes.dtype
+    one = 1 << spec.input.fraction
+    t = lanes - (last_max * one).to(kind)[..., None, None]
+    whole = _whole(t, spec.input.fraction)
+    fraction = t - whole * one
+    products = [p.to(kind)[..., None, None] for p in row_products(recip, spec, primitives)]
+    picked = products[0].expand_as(t)
+    for i, product in enumerate(products[1:], start=1):
+        picked = torch.where(fraction >= i, product, picked)
+    by: Tensor | int = spec.product.fraction - spec.output.fraction
+    if spec.output_mode == "fixed":
+        by = (leading_one + (by - spec.powsum.fraction)).to(kind)[..., None, None]
+    # Two bits beyond the word, nothing is left to round.
+    shift = (by - whole).clamp(0, spec.product.bits + 1)
+    return shift_right(picked, shift, spec.output_rounding, primitives).clamp(max=spec.output.high)
 
 
 def numerator(

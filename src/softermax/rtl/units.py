@@ -43,6 +43,10 @@ def create(spec: AnySpec, unit: UnitName, **parameters: int) -> Any:
                 "DeferredSpec(scores=spec)"
             )
         check_buildable(spec)
+        if spec.normalization != "numerator":
+            raise ValueError(
+                f"normalization = {spec.normalization!r}: the units are made of specs with numerator"
+            )
     made = UNITS[unit]
     unknown = sorted(set(parameters) - set(made.options))
     if unknown:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
+from softermax.spec import MAX_PRODUCT_BITS, AnySpec, DeferredSpec, SoftermaxSpec
 
 NEAREST = ("truncate", "half-up", "half-even")
 """The roundings that a spec may ask for; 8-bit kernels have the last one for scores only."""
@@ -28,6 +28,10 @@ def draw_spec(rng: np.random.Generator, widest: int = 32, eight_bit: bool = Fals
 
     while True:
         score = (6, 2) if eight_bit else word(2, 12, 0)
+        normalization = choice("numerator", "numerator", "row-products")
+        truncates = eight_bit and normalization == "numerator"
+        if normalization == "row-products" and score[1] > MAX_PRODUCT_BITS:
+            score = score[0], int(rng.integers(0, MAX_PRODUCT_BITS + 1))
         fields: dict[str, Any] = {
             "input": score,
             "max": (score[0] + (0 if eight_bit else int(rng.integers(0, 3))), int(rng.integers(0, 3))),
@@ -40,11 +44,13 @@ def draw_spec(rng: np.random.Generator, widest: int = 32, eight_bit: bool = Fals
             "reciprocal_segments": 1 << int(rng.integers(0, 6)),
             "input_rounding": choice(*NEAREST),
             "max_rounding": choice("ceil", "ceil", "truncate"),
-            "unnormed_rounding": "truncate" if eight_bit else choice(*NEAREST),
+            "unnormed_rounding": "truncate" if truncates else choice(*NEAREST),
             "powsum_rounding": choice(*NEAREST[: 2 if eight_bit else 3]),
             "output_rounding": choice(*NEAREST[: 2 if eight_bit else 3]),
             "output_mode": choice("fixed", "fixed", "row-scaled"),
             "base": choice("paper", "fold"),
+            "normalization": normalization,
+            "product": word(1, 2, 1, 16) if eight_bit else word(1, 2, 1),
         }
         try:
             return SoftermaxSpec(**fields)
