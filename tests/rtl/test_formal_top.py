@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from proofs import FAILED, MINIMAL, TINY, InOrder, InRows, prove
+from proofs import FAILED, MINIMAL, TINY, InOrder, InRows, Twins, prove
 
 from softermax.rtl import yosys
 from softermax.rtl.slice_buffer import SliceBuffer
@@ -189,48 +189,22 @@ def test_the_proof_of_the_buffer_notices(tmp_path: Path, signal: str, instead: s
         prove(BufferFlow(), tmp_path, steps=11, broken=[(signal, instead)])
 
 
-class MaskedTop(wiring.Component):
-    """Two tops that get the same slices but for the scores of masked lanes."""
-
-    def __init__(self, rows: int, ignore_mask: bool = False) -> None:
-        self._ignore_mask = ignore_mask
-        self.one, self.other = (Softermax(MINIMAL.replace(slice_width=2), rows, DEPTH) for _ in range(2))
-        slices = self.one.slices.p
-        super().__init__(
-            {
-                "slices": In(slices.shape()),
-                "valid": In(1),
-                "x": In(slices.x.shape()),
-                "ready": In(1),
-                "ok": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.one, m.submodules.other = one, other = self.one, self.other
-        outputs = []
-        for unit in (one, other):
-            m.d.comb += [
-                unit.slices.p.eq(self.slices),
-                unit.slices.valid.eq(self.valid),
-                unit.probabilities.ready.eq(self.ready),
-            ]
-            p = unit.probabilities.p.as_value()
-            outputs.append(Cat(unit.slices.ready, unit.probabilities.valid, p))
-        for lane in range(2):
-            takes_part = self.slices.mask[lane] & (not self._ignore_mask)
-            m.d.comb += other.slices.p.x[lane].eq(Mux(takes_part, self.slices.x[lane], self.x[lane]))
-        m.d.comb += self.ok.eq(outputs[0] == outputs[1])
-        return m
+def twins(rows: int, ignore_mask: bool = False) -> Twins:
+    """Tops that get other scores in masked lanes."""
+    return Twins(
+        lambda: Softermax(MINIMAL.replace(slice_width=2), rows, DEPTH),
+        ["probabilities"],
+        "x",
+        lambda slices, lane: slices.mask[lane] & (not ignore_mask),
+    )
 
 
 @pytest.mark.parametrize("rows", [1, pytest.param(ROWS, marks=pytest.mark.slow)])
 def test_masked_lane_never_influences_any_output_bit_of_the_top(tmp_path: Path, rows: int) -> None:
-    prove(MaskedTop(rows), tmp_path, steps=12)
+    prove(twins(rows), tmp_path, steps=12)
 
 
 @pytest.mark.slow
 def test_the_proof_of_the_top_notices_a_lane_that_is_not_masked(tmp_path: Path) -> None:
     with pytest.raises(yosys.YosysError, match=FAILED):
-        prove(MaskedTop(rows=1, ignore_mask=True), tmp_path, steps=12)
+        prove(twins(rows=1, ignore_mask=True), tmp_path, steps=12)

@@ -12,9 +12,9 @@ pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
-from proofs import DEFERRED, FAILED, MINIMAL, TINY, prove
+from proofs import DEFERRED, FAILED, MINIMAL, TINY, Twins, prove
 
 from softermax.rtl import yosys
 from softermax.rtl.deferred import DeferredTail
@@ -88,98 +88,41 @@ def test_the_proof_notices_a_sum_that_wraps(tmp_path: Path, monkeypatch: pytest.
         prove(Saturates(spec, spec.powsum.bits), tmp_path, steps=8)
 
 
-class Masked(wiring.Component):
-    """Two units that get the same slices but for the scores of masked lanes."""
-
-    def __init__(self, spec: SoftermaxSpec, ignore_mask: bool = False) -> None:
-        self._ignore_mask = ignore_mask
-        self.one, self.other = UnnormedSoftmax(spec), UnnormedSoftmax(spec)
-        super().__init__(
-            {
-                "slices": In(stream.Signature(self.one.slices.payload.shape())),
-                "x": In(self.one.slices.p.x.shape()),
-                "ready": In(2),
-                "ok": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.one, m.submodules.other = one, other = self.one, self.other
-        wiring.connect(m, wiring.flipped(self.slices), one.slices)
-        m.d.comb += [other.slices.p.eq(self.slices.p), other.slices.valid.eq(self.slices.valid)]
-        for lane in range(len(self.slices.p.mask)):
-            takes_part = self.slices.p.mask[lane] & (not self._ignore_mask)
-            m.d.comb += other.slices.p.x[lane].eq(Mux(takes_part, self.slices.p.x[lane], self.x[lane]))
-        outputs = []
-        for unit in (one, other):
-            m.d.comb += Cat(unit.unnormed.ready, unit.sums.ready).eq(self.ready)
-            outputs.append(
-                Cat(
-                    unit.slices.ready,
-                    unit.unnormed.valid,
-                    unit.unnormed.p.as_value(),
-                    unit.sums.valid,
-                    unit.sums.p.as_value(),
-                )
-            )
-        m.d.comb += self.ok.eq(outputs[0] == outputs[1])
-        return m
+def units(ignore_mask: bool = False) -> Twins:
+    """Unnormed Softmax units that get other scores in masked lanes."""
+    return Twins(
+        lambda: UnnormedSoftmax(TINY.replace(slice_width=2)),
+        ["unnormed", "sums"],
+        "x",
+        lambda slices, lane: slices.mask[lane] & (not ignore_mask),
+    )
 
 
 def test_masked_lane_never_influences_any_output_bit(tmp_path: Path) -> None:
-    prove(Masked(TINY.replace(slice_width=2)), tmp_path, steps=8)
+    prove(units(), tmp_path, steps=8)
 
 
 def test_the_proof_notices_a_lane_that_is_not_masked(tmp_path: Path) -> None:
     with pytest.raises(yosys.YosysError, match=FAILED):
-        prove(Masked(TINY.replace(slice_width=2), ignore_mask=True), tmp_path, steps=8)
+        prove(units(ignore_mask=True), tmp_path, steps=8)
 
 
-class MaskedTail(wiring.Component):
-    """Two attention tails that get the same slices but for the values of lanes without weight, as masked
-    ones are."""
-
-    def __init__(self, ignore: bool = False) -> None:
-        self._ignore = ignore
-        spec = dataclasses.replace(DEFERRED, scores=MINIMAL.replace(slice_width=2))
-        self.one, self.other = (DeferredTail(spec, columns=1, accumulator_bits=11) for _ in range(2))
-        slices = self.one.slices.p
-        super().__init__(
-            {
-                "slices": In(slices.shape()),
-                "valid": In(1),
-                "v": In(slices.v.shape()),
-                "ready": In(1),
-                "ok": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.one, m.submodules.other = one, other = self.one, self.other
-        outputs = []
-        for unit in (one, other):
-            m.d.comb += [
-                unit.slices.p.eq(self.slices),
-                unit.slices.valid.eq(self.valid),
-                unit.outputs.ready.eq(self.ready),
-            ]
-            outputs.append(Cat(unit.slices.ready, unit.outputs.valid, unit.outputs.p.as_value()))
-        for lane in range(2):
-            weighs = self.slices.u[lane].any() & (not self._ignore)
-            m.d.comb += other.slices.p.v[lane].eq(
-                Mux(weighs, self.slices.v[lane].as_value(), self.v[lane].as_value())
-            )
-        m.d.comb += self.ok.eq(outputs[0] == outputs[1])
-        return m
+def tails(ignore_weight: bool = False) -> Twins:
+    """Attention tails that get other values in lanes without weight, as masked ones are."""
+    spec = dataclasses.replace(DEFERRED, scores=MINIMAL.replace(slice_width=2))
+    return Twins(
+        lambda: DeferredTail(spec, columns=1, accumulator_bits=11),
+        ["outputs"],
+        "v",
+        lambda slices, lane: slices.u[lane].any() & (not ignore_weight),
+    )
 
 
 @pytest.mark.parametrize("steps", [7, pytest.param(8, marks=pytest.mark.slow)])
 def test_masked_lane_never_influences_any_output_bit_of_the_tail(tmp_path: Path, steps: int) -> None:
-    prove(MaskedTail(), tmp_path, steps)
+    prove(tails(), tmp_path, steps)
 
 
 def test_the_proof_of_the_tail_notices_a_lane_that_is_not_masked(tmp_path: Path) -> None:
     with pytest.raises(yosys.YosysError, match=FAILED):
-        prove(MaskedTail(ignore=True), tmp_path, steps=8)
+        prove(tails(ignore_weight=True), tmp_path, steps=8)
