@@ -25,7 +25,7 @@ def test_presets_text(capsys: Capture) -> None:
     end = lines.index("")
     table = {line.split()[0]: line for line in lines[2:end]}
     assert set(table) == set(SoftermaxSpec().to_dict())
-    assert table["powsum"].split()[1:] == ["Q(10,6)", "Q(10,6)", "Q(16,6)", "Q(16,6)"]
+    assert table["powsum"].split()[1:] == [str(spec.powsum) for spec in PRESETS.values()]
     assert table["slice_width"].endswith("whole row")
     deferred = [line.split() for line in lines[end + 1 :]]
     assert deferred[0] == ["field", "any", "preset:deferred"]

@@ -137,6 +137,7 @@ def test_any_leading_shape(spec: SoftermaxSpec, lead: tuple[int, ...], columns: 
     shapes = {"words": (columns,), "exponent": ()}
     shapes |= dict.fromkeys(golden.Trace.__dataclass_fields__, (slices,))
     shapes |= {"unnormed": (slices, lanes), "numerator": (slices, lanes), "leading_one": (), "reciprocal": ()}
+    shapes["products"] = (4,) if spec.normalization == "row-products" else (0,)
     for name, shape in shapes.items():
         words = getattr(out, name) if name in ("words", "exponent") else getattr(out.trace, name)
         assert words.shape == lead + shape, name

@@ -29,6 +29,15 @@ SPECS: dict[str, SoftermaxSpec] = PRESETS | {
     "long table": PRESETS["whole-row"].replace(
         reciprocal="Q(1,15)", reciprocal_segments=16, output_rounding="truncate", input_rounding="half-up"
     ),
+    "long products": PRESETS["lean"].replace(
+        unnormed="Q(1,14)",
+        unnormed_rounding="half-even",
+        reciprocal="Q(1,15)",
+        product="Q(2,29)",
+        output_rounding="truncate",
+        max_rounding="truncate",
+        slice_width=20,
+    ),
 }
 """Specs that together take every branch of the core."""
 

@@ -62,6 +62,11 @@ std::vector<std::unique_ptr<Spec>> read(const char* path) {
         c.powsum_bits = int(number(in));
         c.powsum_fraction = int(number(in));
         c.powsum_high = uint64_t(number(in));
+        c.row_products = int(number(in));
+        const auto powers = list(in);
+        std::copy(powers.begin(), powers.end(), c.powers);
+        c.product_shift = int(number(in));
+        c.product_high = uint64_t(number(in));
         c.output_shift = int(number(in));
         c.row_scaled = int(number(in));
         c.output_half_up = int(number(in));

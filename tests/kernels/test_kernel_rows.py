@@ -7,7 +7,8 @@ import pytest
 
 from softermax import PRESETS, golden, kernels
 from softermax.kernels import softermax_int8
-from softermax.spec import SoftermaxSpec
+from softermax.kernels.plan import unnormed_steps
+from softermax.spec import DeferredSpec, SoftermaxSpec
 from softermax.verify import SPECS, check, draw_specs
 
 from .native_build import words
@@ -155,6 +156,21 @@ def test_what_the_core_does_not_cover_it_refuses(change: dict[str, str]) -> None
     spec = PRESETS["paper"].replace(**change)
     assert not kernels.supports(spec)
     assert next(iter(change)) in str(kernels.refusal(spec))
+
+
+@pytest.mark.parametrize("rounding", ["half-up", "half-even"])
+def test_unnormed_words_are_rounded_where_nothing_but_the_sum_is_made_of_them(rounding: str) -> None:
+    lean = PRESETS["lean"].replace(unnormed_rounding=rounding)
+    assert kernels.supports(lean)
+    assert kernels.supports(DeferredSpec(lean))
+    numerators = lean.replace(normalization="numerator")
+    assert "what numerators are made of" in str(kernels.refusal(numerators))
+    assert kernels.supports(DeferredSpec(numerators))
+    # A rounded word of 16 bits would have entries past the core's table.
+    assert "with Q(1,15) the core truncates" in str(kernels.refusal(lean.replace(unnormed="Q(1,15)")))
+    longest = unnormed_steps(lean.replace(unnormed="Q(1,14)"))
+    assert longest[-4:].any()
+    assert not golden.power_of_two(3 - np.arange(64, 256), 0, lean.replace(unnormed="Q(1,14)")).any()
 
 
 def test_an_impossible_path_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

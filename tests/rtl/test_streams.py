@@ -16,7 +16,11 @@ from softermax.rtl.simulation import Simulation
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.spec import PRESETS, SoftermaxSpec
 
-STREAMABLE = {name: spec for name, spec in PRESETS.items() if spec.slice_width is not None}
+STREAMABLE = {
+    name: spec
+    for name, spec in PRESETS.items()
+    if spec.slice_width is not None and spec.normalization == "numerator"
+}
 ODD = {
     "narrow, half-even": SoftermaxSpec(
         input="Q(5,3)", max="Q(7,0)", unnormed="Q(1,9)", powsum="Q(4,4)", slice_width=5, pow2_segments=2,

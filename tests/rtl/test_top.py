@@ -24,7 +24,11 @@ from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.spec import PRESETS, SoftermaxSpec
 
-STREAMABLE = {name: spec for name, spec in PRESETS.items() if spec.slice_width is not None}
+STREAMABLE = {
+    name: spec
+    for name, spec in PRESETS.items()
+    if spec.slice_width is not None and spec.normalization == "numerator"
+}
 ROWS, DEPTH = 4, 64
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from softermax import golden
 from softermax.kernels.core import native
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
-from softermax.tables import PiecewiseTable, reciprocal_table
+from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
 STEPS = 64
-"""Raw steps below 4m + 3 within which an unnormed word of 16 bits is not zero."""
+"""Raw steps below 4m + 3 within which a truncated unnormed word of 16 bits, or a rounded one of 15, is not zero."""
 
 ROUNDINGS = {"half-even": 0, "half-up": 1, "truncate": 2}
 MAX_TABLE_BITS = 16
@@ -68,15 +68,18 @@ def _score_checks(spec: SoftermaxSpec) -> Checks:
         (spec.unnormed.integer == 1, f"unnormed is {spec.unnormed}; the core takes 1 integer bit"),
         (spec.unnormed.fraction <= 15, f"unnormed is {spec.unnormed}; the core takes up to 15 fraction bits"),
         (
-            spec.unnormed_rounding == "truncate",
-            f"unnormed_rounding is {spec.unnormed_rounding}; the core truncates",
+            spec.unnormed_rounding == "truncate" or spec.unnormed.fraction <= 14,
+            f"unnormed_rounding is {spec.unnormed_rounding}; with {spec.unnormed} the core truncates",
         ),
     ]
 
 
 def _normalization_checks(spec: SoftermaxSpec) -> Checks:
     return [
-        (spec.normalization == "numerator", "normalization is row-products; the core takes numerator"),
+        (
+            spec.normalization == "row-products" or spec.unnormed_rounding == "truncate",
+            f"unnormed_rounding is {spec.unnormed_rounding}; the core truncates what numerators are made of",
+        ),
         (
             spec.powsum_rounding != "half-even",
             "powsum_rounding is half-even; the core rounds up or truncates",
@@ -133,7 +136,9 @@ def native_arguments(spec: SoftermaxSpec) -> dict[str, Any]:
     table = reciprocal_table(spec)
     sum_shift = spec.unnormed.fraction - spec.powsum.fraction
     row_scaled = spec.output_mode == "row-scaled"
-    shift = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction
+    made_of = spec.unnormed.fraction + spec.reciprocal.fraction
+    row_products = spec.normalization == "row-products"
+    shift = (spec.product.fraction if row_products else made_of) - spec.output.fraction
     return {
         "unnormed": [int(u) for u in unnormed_steps(spec)],
         "reciprocal": whole_table(table),
@@ -145,6 +150,10 @@ def native_arguments(spec: SoftermaxSpec) -> dict[str, Any]:
         "powsum_bits": spec.powsum.bits,
         "powsum_fraction": spec.powsum.fraction,
         "powsum_high": spec.powsum.high,
+        "row_products": row_products,
+        "powers": [int(p) for p in pow2_table(spec)(np.arange(4))],
+        "product_shift": made_of - spec.product.fraction if row_products else 0,
+        "product_high": spec.product.high,
         "output_shift": shift if row_scaled else shift - spec.powsum.fraction,
         "row_scaled": row_scaled,
         "output_half_up": spec.output_rounding == "half-up",
@@ -212,5 +221,6 @@ def _native_deferred(spec: DeferredSpec) -> tuple[Any, Any]:
     scores = spec.scores.replace(
         powsum=(10, min(6, spec.scores.unnormed.fraction)), powsum_rounding="half-up", reciprocal=(1, 7),
         reciprocal_segments=4, output=(1, 7), output_rounding="half-up", output_mode="fixed",
+        normalization="row-products", product=(1, 7),
     )  # fmt: skip
     return native_spec(scores), native.Deferred(**deferred_arguments(spec))

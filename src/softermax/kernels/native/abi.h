@@ -15,7 +15,7 @@ enum smx_float : int32_t { SMX_FP32 = 0, SMX_BF16 = 1, SMX_FP16 = 2 };
 
 enum smx_rounding : int32_t { SMX_HALF_EVEN = 0, SMX_HALF_UP = 1, SMX_TRUNCATE = 2 };
 
-// A Softermax with 8-bit input Q(6,2), max in -32 ... 31, truncating A3 and at most 8 output bits.
+// A Softermax with 8-bit input Q(6,2), max in -32 ... 31 and at most 8 output bits; with A5, A3 truncates.
 struct smx_spec {
     uint32_t unnormed[SMX_STEPS];  // u of a score that lies i raw steps below 4m + 3
     const uint32_t* reciprocal;    // r by the top bits of the mantissa's fraction
@@ -30,7 +30,11 @@ struct smx_spec {
     int32_t powsum_bits;
     int32_t powsum_fraction;
     uint64_t powsum_high;
-    int32_t output_shift;    // Fu + Fr - Fy, and - Fd for a fixed output
+    int32_t row_products;    // A10: output words are made of the row's products, else of u (A5)
+    uint32_t powers[4];      // 2^f by a score's two fraction bits; these three are A10's
+    int32_t product_shift;   // Fu + Fr - Fp
+    uint64_t product_high;
+    int32_t output_shift;    // fraction bits of u times r (A5) or of a product (A10), - Fy, and - Fd for a fixed output
     int32_t row_scaled;      // A7: the shift leaves the leading one's position out
     int32_t output_half_up;  // A5's rounding, else truncate
     uint32_t output_high;

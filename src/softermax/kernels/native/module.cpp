@@ -66,10 +66,11 @@ NB_MODULE(_native, m) {
         "__init__",
         [](Spec* self, const std::vector<uint32_t>& unnormed, const std::vector<uint32_t>& reciprocal,
            int reciprocal_bits, bool max_ceil, int64_t slice_width, int sum_shift, uint32_t sum_bias, int powsum_bits,
-           int powsum_fraction, uint64_t powsum_high, int output_shift, bool row_scaled, bool output_half_up,
+           int powsum_fraction, uint64_t powsum_high, bool row_products, const std::vector<uint32_t>& powers,
+           int product_shift, uint64_t product_high, int output_shift, bool row_scaled, bool output_half_up,
            uint32_t output_high, int output_fraction, float input_scale, int input_rounding) {
             new (self) Spec;
-            if (unnormed.size() != SMX_STEPS || reciprocal.empty()) throw std::length_error("unnormed");
+            if (unnormed.size() != SMX_STEPS || reciprocal.empty() || powers.size() != 4) throw std::length_error("tables");
             self->reciprocal = reciprocal;
             smx_spec& c = self->c;
             std::copy(unnormed.begin(), unnormed.end(), c.unnormed);
@@ -82,6 +83,10 @@ NB_MODULE(_native, m) {
             c.powsum_bits = powsum_bits;
             c.powsum_fraction = powsum_fraction;
             c.powsum_high = powsum_high;
+            c.row_products = row_products;
+            std::copy(powers.begin(), powers.end(), c.powers);
+            c.product_shift = product_shift;
+            c.product_high = product_high;
             c.output_shift = output_shift;
             c.row_scaled = row_scaled;
             c.output_half_up = output_half_up;
@@ -100,7 +105,8 @@ NB_MODULE(_native, m) {
         },
         nb::kw_only(), nb::arg("unnormed"), nb::arg("reciprocal"), nb::arg("reciprocal_bits"), nb::arg("max_ceil"),
         nb::arg("slice_width"), nb::arg("sum_shift"), nb::arg("sum_bias"), nb::arg("powsum_bits"),
-        nb::arg("powsum_fraction"), nb::arg("powsum_high"), nb::arg("output_shift"), nb::arg("row_scaled"),
+        nb::arg("powsum_fraction"), nb::arg("powsum_high"), nb::arg("row_products"), nb::arg("powers"),
+        nb::arg("product_shift"), nb::arg("product_high"), nb::arg("output_shift"), nb::arg("row_scaled"),
         nb::arg("output_half_up"), nb::arg("output_high"), nb::arg("output_fraction"), nb::arg("input_scale"),
         nb::arg("input_rounding"));
 

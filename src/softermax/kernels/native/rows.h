@@ -1,9 +1,10 @@
 // Rows of int8 scores to uint8 words, once for all instruction sets.
 //
 // A policy V brings vectors of V::W bytes and the look-ups. The one idea that makes rows fast: with
-// c = 4m + 3, every score has an index i = c - x >= 0, u is a table of 64 entries of i, and, since
-// truncating shifts compose, so is the numerator of A5 whatever the slicing. The output word is then a
-// table of the row. A masked element gets an index past the tables, where both are zero.
+// c = 4m + 3, every score has an index i = c - x >= 0, u is a table of 64 entries of i, and so is, whatever the
+// slicing, what the output word is made of: the numerator of A5, since truncating shifts compose, or a shifted
+// product of A10. The output word is then a table of the row. A masked element gets an index past the tables, where
+// both are zero.
 #pragma once
 
 #include <cstring>
@@ -213,9 +214,23 @@ SMX_TARGET PowSum powsum(const typename V::Sums& table, const smx_spec& s, const
     return powsum_in_order<V, Masked>(table, s, x, keep, n, s.slice_width ? s.slice_width : n);
 }
 
-// A5 and A7 for every index that a score can have, given the reciprocal and the leading one's position.
-SMX_TARGET void output_entries(const smx_spec& s, uint32_t r, int e, uint8_t* entries) {
+// A10 for every index that a score can have: its fraction takes a product, its integer part shifts it.
+SMX_TARGET inline void product_entries(const smx_spec& s, uint32_t r, int shift, uint8_t* entries) {
+    const uint64_t half = (uint64_t(1) << s.product_shift) >> 1;
+    for (int i = 0; i < SMX_STEPS; i++) {
+        uint64_t p = (uint64_t(s.powers[3 - i % 4]) * r + half) >> s.product_shift;
+        if (p > s.product_high) p = s.product_high;
+        int by = shift + i / 4;
+        by = by < 0 ? 0 : by > 62 ? 62 : by;  // below zero for indices that no element of such a row has
+        const uint64_t y = (p + (s.output_half_up ? (uint64_t(1) << by) >> 1 : 0)) >> by;
+        entries[i] = uint8_t(y < s.output_high ? y : s.output_high);
+    }
+}
+
+// A5 or A10, and A7, for every index that a score can have, given the reciprocal and the leading one's position.
+SMX_TARGET inline void output_entries(const smx_spec& s, uint32_t r, int e, uint8_t* entries) {
     const int shift = s.row_scaled ? s.output_shift : s.output_shift + e;
+    if (s.row_products) return product_entries(s, r, shift, entries);
     if (shift > 31 || shift < 0) {  // u·r < 2^31: nothing is left; and no row has a sum below 0.5
         std::memset(entries, 0, SMX_STEPS);
         return;

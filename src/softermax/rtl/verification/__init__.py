@@ -27,7 +27,9 @@ def bodies() -> list[Body]:
 
 
 def _in_slices(spec: AnySpec) -> bool:
-    return isinstance(spec, SoftermaxSpec) and spec.slice_width is not None
+    return (
+        isinstance(spec, SoftermaxSpec) and spec.slice_width is not None and spec.normalization == "numerator"
+    )
 
 
 def _only(spec: AnySpec) -> Callable[[AnySpec], bool]:
