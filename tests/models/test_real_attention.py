@@ -113,22 +113,45 @@ def test_perplexity_is_kept_and_not_measured_again(tmp_path):
     assert rest == rows
 
 
+def test_windows_lie_evenly_over_the_whole_text():
+    ids = torch.arange(1000)
+    found = perplexity.windows(ids, 100, 4)
+    assert [int(piece[0]) for piece in found] == [0, 300, 600, 900]
+    assert all(len(piece) == 100 for piece in found)
+    assert [int(piece[0]) for piece in perplexity.windows(ids, 1000, 1)] == [0]
+    assert [piece[:2].tolist() for piece in perplexity.windows(ids, 500, 2, first=7)] == [[7, 1], [7, 501]]
+    with pytest.raises(ValueError, match="the text has 1000 tokens, 1100 are needed"):
+        perplexity.windows(ids, 100, 11)
+
+
+def test_an_interval_is_of_differences_between_the_same_windows():
+    """Windows of very different difficulty with the same small difference give a narrow interval."""
+    exact = [1.0, 3.0, 2.0, 5.0, 4.0]
+    low, high = perplexity.interval([loss + 0.01 for loss in exact], exact)
+    assert low == pytest.approx(high) == pytest.approx(math.expm1(0.01))
+    low, high = perplexity.interval([1.1, 2.9, 2.1, 4.9, 4.1], exact)
+    assert low < math.expm1(0.02) < high
+
+
 def test_the_page_has_a_table_per_text_with_differences():
-    row = {"model": "m", "text": "t", "tokens": 8, "context": 4, "variant": "exact", "perplexity": 2.0}
-    rows = [row, row | {"variant": "paper", "perplexity": 3.0}, row | {"text": "u", "context": 8}]
+    row = {"model": "m", "text": "t", "tokens": 8, "context": 4, "variant": "exact"}
+    exact = row | {"perplexity": 2.0, "losses": [math.log(2.0)] * 2}
+    ours = row | {"variant": "paper", "perplexity": 3.0, "losses": [math.log(3.0)] * 2}
+    rows = [exact, ours, exact | {"text": "u", "context": 8}]
     page = perplexity.perplexity_page(rows)
-    assert "## m, t, 8 tokens\n\n| attention | context 4 |" in page
-    assert "| `paper` | 3.00 (+50.00%) |" in page
-    assert "## m, u, 8 tokens\n\n| attention | context 8 |" in page
+    assert "## m, t, 8 tokens at each context\n\n| attention | context 4 |" in page
+    assert "| `paper` | 3.00 (+50.00%, +50.00% to +50.00%) |" in page
+    assert "## m, u, 8 tokens at each context\n\n| attention | context 8 |" in page
     assert [r["to exact"] for r in perplexity.compared(rows, "m", "t", 8)] == [0.0, 0.5]
 
 
 def test_perplexity_of_the_exact_variant_is_the_models_own(tmp_path):
     folder = save(tmp_path, "llama")
-    ids, network = perplexity.load_text(folder, text(100), 64)
+    ids, first, network = perplexity.load_text(folder, text(64), 64)
+    assert first is None
     with torch.no_grad():
         loss = network(input_ids=ids[None], labels=ids[None]).loss
-    ours = perplexity.perplexity(perplexity.set_variant(network, "exact"), ids, 64)
+    ours = math.exp(np.mean(perplexity.losses(perplexity.set_variant(network, "exact"), list(ids.split(64)))))
     assert math.isclose(ours, math.exp(loss), rel_tol=1e-4)
 
 

@@ -19,6 +19,7 @@ from softermax.cli.output import markdown_table, print_json, print_table, progre
 from softermax.cli.torch_setup import begin_torch, check_counts, check_model, check_out, check_threads
 from softermax.files import read_text
 from softermax.results import Envelope, enveloped
+from softermax.rivals import get_attention
 from softermax.spec import get_spec
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("model", help="the folder `model` that finetune wrote")
     command.add_argument(
-        "--presets", nargs="+", help="specs to put in (default: paper and row-scaled, both also +fold)"
+        "--presets", nargs="+", help="specs or rival:NAME to put in (default: paper and row-scaled, both also +fold)"
     )
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--dev-rows", type=int, help="a subset of dev (default: what training evaluated on)")
@@ -79,9 +80,14 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("--model", default="smollm2", help=_MODEL)
     command.add_argument("--text", help="a UTF-8 text file (default: prose from PyPI)")
-    command.add_argument("--tokens", type=int, default=8192, help="tokens to score (default: %(default)s)")
+    command.add_argument(
+        "--tokens",
+        type=int,
+        default=8192,
+        help="tokens to score, in windows spaced over the text (default: %(default)s)",
+    )
     command.add_argument("--contexts", type=int, nargs="+", default=[512, 2048], help="context lengths")
-    command.add_argument("--variants", nargs="+", help="of exact, a spec, a spec followed by :deferred")
+    command.add_argument("--variants", nargs="+", help="of exact, a spec, a spec followed by :deferred, rival:NAME")
     command.add_argument("--out", help="folder for perplexity.json and perplexity.md; what is there is kept")
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
@@ -140,10 +146,10 @@ def _register_accuracy(commands: Commands) -> None:
     command.add_argument(
         "--presets",
         nargs="+",
-        help="specs of the softermax arm; +absorbed puts log2(e) into the query weights first (default: paper, "
+        help="specs of the softermax arm, or rival:NAME; +absorbed puts log2(e) into the query weights first (default: paper, "
         "paper+absorbed and paper+fold; for single: paper)",
     )
-    command.add_argument("--swaps", nargs="+", help="specs to put into int8 models without retraining")
+    command.add_argument("--swaps", nargs="+", help="specs or rival:NAME to put into int8 models without retraining")
     command.add_argument("--model", default="minilm", help=_MODEL)
     command.add_argument("--seeds", type=int, help="seeds per task (default: the recipe's)")
     command.add_argument("--gather", action="store_true", help="only make the table of what is done")
@@ -224,7 +230,7 @@ def accuracy(args: argparse.Namespace) -> int:
     changes = {name: getattr(args, name) for name in _SIZES}
     runs = planned(tasks, args.presets, args.model, args.seeds, args.arms or ARMS, args.recipe, **changes)
     for name in args.swaps or []:
-        get_spec(name)
+        get_attention(name)
     if not args.gather:
         _check_data(runs, args.data_dir)
         check_model(args.model)
@@ -306,7 +312,7 @@ def evaluate(args: argparse.Namespace) -> int:
     check_out(args.out)
     run = read_trained(Path(args.model))
     for name in args.presets or []:
-        get_spec(name)
+        get_attention(name)
     _check_data([dataclasses.replace(run, dev_rows=args.dev_rows or run.dev_rows)], args.data_dir, ("dev",))
     begin_torch(args)
     from softermax.finetune.swap import SWAPS, evaluate_swaps
@@ -365,7 +371,7 @@ def perplexity(args: argparse.Namespace) -> int:
             )
     for variant in args.variants or []:
         if variant != "exact":
-            get_spec(variant)
+            get_attention(variant)
     path = Path(args.out) / "perplexity.json" if args.out else None
     known = Envelope.load(path).rows if path and path.is_file() else []
     text = read_text(args.text) if args.text else None

@@ -1,6 +1,9 @@
 """A language model with Softermax and without retraining: perplexity of a text.
 
-A variant is ``exact`` or a spec's name (``paper+fold``, ``paper+fold:deferred``).
+A text is read in windows, evenly spaced over all of it, each of which stands alone: its opening passage may be twice as
+hard as the rest. Variants are compared window by window, and the interval of a difference is a paired bootstrap over windows.
+
+A variant is ``exact``, a spec's name (``paper+fold``, ``paper+fold:deferred``) or a rival's (``rival:ita``).
 """
 
 from __future__ import annotations
@@ -9,26 +12,33 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from softermax.models.drop_in import enable, use_softmax
 from softermax.models.pretrained import load_network, plain_text
-from softermax.progress import Progress, silent
+from softermax.progress import Progress, silent, within
 from softermax.results import today
-from softermax.spec import get_spec
+from softermax.rivals import get_attention
 
 VARIANTS = (
     "exact",
     "row-scaled+fold",
+    "lean-row-scaled+fold",
     "paper+fold:deferred",
     "paper+fold",
+    "lean+fold",
     "paper",
     "row-scaled",
 )
 
 Rows = list[dict[str, Any]]
+BEGINS = ("gemma3_text",)
+"""Models whose every text begins with the tokenizer's first token; without it they predict poorly."""
+RESAMPLES = 2000
+"""Draws of the bootstrap."""
 
 
 def measure_perplexity(
@@ -44,7 +54,7 @@ def measure_perplexity(
 ) -> Rows:
     """Perplexity of every variant at every context length, beside the ``known`` rows, which are not measured again.
 
-    ``keep`` gets all rows after each new one, so that an interrupted run can go on from there.
+    ``tokens`` are scored in all, in as many windows as a context length makes of them. A row keeps each window's loss. ``keep`` gets all rows after each new one, so that an interrupted run can go on from there.
     """
     chosen = list(variants or VARIANTS)
     check_variants(chosen)
@@ -55,11 +65,20 @@ def measure_perplexity(
     key = {"model": model, "text": text_name, "tokens": tokens}
     todo = [(c, v) for c in contexts for v in chosen if not _find(rows, key | {"context": c, "variant": v})]
     if todo:
-        ids, network = load_text(model, text, tokens)
+        ids, first, network = load_text(model, text, tokens)
     for number, (context, variant) in enumerate(todo):
-        report(number, len(todo), f"{variant} at {context}")
-        value = perplexity(set_variant(network, variant), ids, context)
-        rows.append(key | {"context": context, "variant": variant, "perplexity": value, "date": today()})
+        pieces = windows(ids, context, tokens // context, first)
+        found = losses(
+            set_variant(network, variant),
+            pieces,
+            f"{variant} at {context}",
+            within(report, number, len(todo)),
+        )
+        rows.append(
+            key
+            | {"context": context, "variant": variant, "perplexity": math.exp(np.mean(found))}
+            | {"losses": [round(loss, 6) for loss in found], "date": today()}
+        )
         if keep is not None:
             keep(rows)
     if todo:
@@ -70,53 +89,83 @@ def measure_perplexity(
 def compared(
     rows: Sequence[Mapping[str, Any]], model: str, text_name: str, tokens: int
 ) -> list[dict[str, Any]]:
-    """The rows of one text, each with its difference to the exact softmax."""
+    """The rows of one text, each with its difference to the exact softmax and that one's interval."""
     key = {"model": model, "text": text_name, "tokens": tokens}
-    return [dict(row) | {"to exact": _ratio(rows, row)} for row in rows if {k: row[k] for k in key} == key]
+    mine = [row for row in rows if {k: row[k] for k in key} == key]
+    return [
+        {k: v for k, v in row.items() if k != "losses"}
+        | {"windows": len(row["losses"])}
+        | _to_exact(rows, row)
+        for row in mine
+    ]
 
 
 def check_variants(variants: Sequence[str]) -> None:
-    """An error for a name that is neither ``exact`` nor a spec."""
+    """An error for a name that is neither ``exact`` nor a spec nor ``rival:NAME``."""
     for variant in variants:
         if variant != "exact":
-            get_spec(variant)
+            get_attention(variant)
 
 
 def set_variant(model: PreTrainedModel, variant: str) -> PreTrainedModel:
     return use_softmax(model) if variant == "exact" else enable(model, variant)
 
 
+def windows(ids: Tensor, context: int, count: int, first: int | None = None) -> list[Tensor]:
+    """``count`` pieces of ``context`` tokens, evenly spaced from the first token to the last.
+
+    ``first`` takes the place of each piece's first token: what begins every text of the model.
+    """
+    if count * context > len(ids):
+        raise ValueError(f"the text has {len(ids)} tokens, {count * context} are needed")
+    starts = np.linspace(0, len(ids) - context, count).round().astype(int) if count > 1 else [0]
+    pieces = [ids[start : start + context].clone() for start in starts]
+    for piece in pieces if first is not None else ():
+        piece[0] = first
+    return pieces
+
+
 @torch.no_grad()
-def perplexity(model: PreTrainedModel, ids: Tensor, context: int) -> float:
-    """exp of the mean negative log likelihood; each piece of ``context`` tokens stands alone."""
-    total, count = 0.0, 0
-    for piece in ids.split(context):
+def losses(
+    model: PreTrainedModel, pieces: Sequence[Tensor], note: str = "", report: Progress = silent
+) -> list[float]:
+    """The mean negative log likelihood of each piece's tokens but the first."""
+    found = []
+    for done, piece in enumerate(pieces):
+        report(done, len(pieces), note)
         logits = model(input_ids=piece[None]).logits[0, :-1].float()
-        total += float(torch.nn.functional.cross_entropy(logits, piece[1:], reduction="sum"))
-        count += len(piece) - 1
-    return math.exp(total / count)
+        found.append(float(torch.nn.functional.cross_entropy(logits, piece[1:])))
+    return found
 
 
-def load_text(model: str, text: str | None, tokens: int) -> tuple[Tensor, PreTrainedModel]:
-    """The first tokens of a text, and the language model, in single precision."""
-    prose = text if text is not None else plain_text(characters=8 * tokens)
+def load_text(model: str, text: str | None, tokens: int) -> tuple[Tensor, int | None, PreTrainedModel]:
+    """The tokens of a text, what every text of the model begins with, and the model, in single precision."""
+    prose = text if text is not None else plain_text(characters=16 * tokens)
     tokenizer, network = load_network(model, AutoModelForCausalLM)
-    # Twelve characters per token are more than any prose has, and the whole file need not be tokenised.
-    ids = tokenizer(prose[: 12 * tokens], return_tensors="pt", verbose=False)["input_ids"][0][:tokens]
-    if len(ids) < tokens:
-        raise ValueError(f"the text has {len(ids)} tokens, {tokens} are needed")
-    return ids, network
+    ids = tokenizer(prose, add_special_tokens=False, return_tensors="pt", verbose=False)["input_ids"][0]
+    return ids, tokenizer.bos_token_id if network.config.model_type in BEGINS else None, network
+
+
+def interval(ours: Sequence[float], exact: Sequence[float]) -> tuple[float, float]:
+    """95 % of a paired bootstrap over windows: perplexity over that of the exact softmax, less one."""
+    apart = np.asarray(ours) - np.asarray(exact)
+    drawn = np.random.default_rng(0).integers(0, len(apart), (RESAMPLES, len(apart)))
+    low, high = np.quantile(np.expm1(apart[drawn].mean(axis=1)), (0.025, 0.975))
+    return float(low), float(high)
 
 
 def _find(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((r for r in rows if all(r[k] == v for k, v in wanted.items())), None)
 
 
-def _ratio(rows: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> float | None:
-    """Perplexity over that of the exact softmax on the same text, less one."""
+def _to_exact(rows: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Perplexity over that of the exact softmax on the same windows, less one, and its interval."""
     same = {k: row[k] for k in ("model", "text", "tokens", "context")}
     exact = _find(rows, same | {"variant": "exact"})
-    return row["perplexity"] / exact["perplexity"] - 1 if exact else None
+    if exact is None:
+        return {"to exact": None, "low": None, "high": None}
+    low, high = interval(row["losses"], exact["losses"])
+    return {"to exact": row["perplexity"] / exact["perplexity"] - 1, "low": low, "high": high}
 
 
 def perplexity_page(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -124,15 +173,16 @@ def perplexity_page(rows: Sequence[Mapping[str, Any]]) -> str:
     lines = [
         "# Perplexity without retraining",
         "",
-        "Each piece of text stands alone; in brackets the difference to the exact softmax. `:deferred` is A8 with",
-        "float values, weights and PowSum in A8's integers.",
+        "Windows are evenly spaced over the text, and each stands alone. In brackets: the difference to the exact softmax, with a",
+        "95 % interval from a paired bootstrap over windows. `:deferred` is A8 with float values, weights and PowSum in A8's",
+        "integers. The packaged SmolLM2 is the Instruct model in 4 bits.",
         "",
     ]
     for model, text, tokens in dict.fromkeys((r["model"], r["text"], r["tokens"]) for r in rows):
         mine = [r for r in rows if (r["model"], r["text"], r["tokens"]) == (model, text, tokens)]
         contexts = sorted({r["context"] for r in mine})
         lines += [
-            f"## {model}, {text}, {tokens} tokens",
+            f"## {model}, {text}, {tokens} tokens at each context",
             "",
             "| attention | " + " | ".join(f"context {c}" for c in contexts) + " |",
             "|" + "---|" * (1 + len(contexts)),
@@ -141,10 +191,14 @@ def perplexity_page(rows: Sequence[Mapping[str, Any]]) -> str:
             cells = []
             for context in contexts:
                 row = _find(mine, {"context": context, "variant": variant})
-                ratio = _ratio(mine, row) if row else None
-                cells.append(
-                    "" if row is None else f"{row['perplexity']:.2f}" + (f" ({ratio:+.2%})" if ratio else "")
-                )
+                cells.append("" if row is None else _cell(row, _to_exact(mine, row)))
             lines.append(f"| `{variant}` | " + " | ".join(cells) + " |")
         lines.append("")
     return "\n".join(lines)
+
+
+def _cell(row: Mapping[str, Any], apart: Mapping[str, float | None]) -> str:
+    figure = f"{row['perplexity']:.2f}"
+    if not apart["to exact"]:
+        return figure
+    return f"{figure} ({apart['to exact']:+.2%}, {apart['low']:+.2%} to {apart['high']:+.2%})"

