@@ -1,4 +1,4 @@
-"""Tables on a terminal: drawn where they fit, and never with a name cut."""
+"""Tables: drawn on a terminal where they fit, never with a name cut, numbers without exponents."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from softermax.cli.output import print_table
+from softermax.cli.output import print_table, text
 
 WIDE = {
     "unit": "normalization",
@@ -49,3 +49,18 @@ def test_a_table_that_fits_in_several_lines_is_drawn(monkeypatch: pytest.MonkeyP
     assert "…" not in shown
     assert "own]" in shown
     assert max(len(line) for line in re.sub(r"\x1b\[\d*m", "", shown).splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (583512.4, "583,512"),
+        (13377, "13,377"),
+        (-2e4, "-20,000"),
+        (9999.5, "10,000"),
+        (9999, "9999"),
+        (0.12345678, "0.1235"),
+    ],
+)
+def test_a_cell_has_four_digits_or_the_whole_number(value: float, shown: str) -> None:
+    assert text(value) == shown

@@ -20,15 +20,15 @@ Row = Mapping[str, Any]
 
 
 def text(value: Any) -> str:
-    """A cell: numbers to four digits, nothing for None."""
+    """A cell: fractions to four digits, large numbers in full, nothing for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, (int, float)) and abs(value) >= 9999.5:
+        return f"{value:,.0f}"
     if isinstance(value, float):
         return f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}" if abs(value) >= 10000 else str(value)
     return str(value)
 
 
