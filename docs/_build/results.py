@@ -43,7 +43,11 @@ def units() -> list[Row]:
     """The paper's words at both widths in every library, against its baseline (two passes)."""
     rows: list[Row] = []
     for found in figures.rows("silicon"):
-        if found["baseline"] == "two-pass" and found["preset"] in ("paper", "paper-32"):
+        if (
+            found["unit"] in UNITS
+            and found["baseline"] == "two-pass"
+            and found["preset"] in ("paper", "paper-32")
+        ):
             where = f"{LIBRARIES.get(found['library'], found['library'])}, {found['width']} wide"
             rows += judged(f"{UNITS[found['unit']]}, {where}", PAPER["units"]["ratios"][found["unit"]], found)
     return rows
@@ -180,7 +184,8 @@ def summary() -> list[Row]:
         rows.append({"": what, "here": here, "paper": paper, "how": f"[{page}](docs/results/{page}.md)"})
 
     for found in figures.rows("silicon"):
-        if (found["width"], found["preset"], found["baseline"]) == (16, "paper", "two-pass"):
+        own = (found["width"], found["preset"], found["baseline"]) == (16, "paper", "two-pass")
+        if own and found["unit"] in UNITS:
             paper = PAPER["units"]["ratios"][found["unit"]]
             add(
                 f"{UNITS[found['unit']]} over two-pass FP16, area / energy, {LIBRARIES[found['library']]}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from softermax.silicon.pe.memory import KB, NODES, Memory, node_of, sensitivity
+from softermax.silicon.memory import KB, NODES, Memory, node_of, sensitivity
 
 
 @pytest.mark.parametrize(

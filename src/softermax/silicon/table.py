@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
-from softermax.silicon.flow import COPIES, GLITCHES, ROWS, ZERO_DELAY, Result, measure_unit
+from softermax.silicon.flow import COPIES, ROWS, Result, measure_unit
+from softermax.silicon.memory import NODE_OF_LIBRARY, Node, node_of
 from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import COLUMNS, Scores, both_kinds
 from softermax.silicon.timing import require_possible
@@ -18,19 +19,35 @@ from softermax.silicon.units import (
     TAIL,
     UNNORMED,
     WEIGHTS,
+    NormalizationUnit,
     SpecUnit,
     Unit,
+    UnnormedUnit,
     label_of,
     presets_of,
     units_of,
 )
+from softermax.silicon.whole import (
+    BOTH,
+    WHOLE,
+    UnitFigures,
+    Waiting,
+    cost_of_waiting,
+    waiting_of_baseline,
+    waiting_of_spec,
+)
+from softermax.spec import SoftermaxSpec, spec_from_dict
 
 _ORDER = (UNNORMED, NORMALIZATION, WEIGHTS, TAIL)
 
 
 @dataclass(frozen=True)
 class UnitRow:
-    """A unit of ours beside a baseline's; without ratios where the baseline has no unit that does the same."""
+    """A unit of ours beside a baseline's; without ratios where the baseline has no unit that does the same.
+
+    ``whole`` is a whole softmax: both units, and the memory of what waits between them (`softermax.silicon.whole`);
+    ``both units`` is the same without that memory.
+    """
 
     unit: str
     width: int
@@ -52,6 +69,19 @@ class UnitRow:
 
 
 @dataclass(frozen=True)
+class WaitingRow:
+    """What a design keeps between its units, and what its memories cost."""
+
+    library: str
+    width: int
+    design: str
+    waits: str
+    bits_per_element: float
+    area_um2: float
+    energy_pj_per_element: float
+
+
+@dataclass(frozen=True)
 class UnitTable:
     rows: list[UnitRow]
     results: list[Result]
@@ -60,6 +90,7 @@ class UnitTable:
     columns: int
     note: str
     """Why there are no recorded scores, if there are none."""
+    waiting: list[WaitingRow] = field(default_factory=list)
 
     def to_json(self) -> list[dict[str, object]]:
         return [asdict(row) for row in self.rows]
@@ -183,36 +214,118 @@ def build_table(
             raise ValueError(
                 f"clock {result.clock_ns} ns: no design meets it in {order.library}; the fastest needs {least:.3f} ns"
             )
+    stimulus = scores[0].name
     rows = []
     for order, ours in found.items():
         if isinstance(order.unit, SpecUnit):
+            mine = UnitFigures.of(ours, stimulus)
             for baseline in baselines:
                 unit = order.unit.against(baseline)
                 if unit is not None:
-                    theirs = found[Order(unit, order.library, order.pdk_root, order.clock_ns)]
-                    rows.append(_row(ours, baseline, theirs, scores[0].name))
+                    theirs = found[replace(order, unit=unit)]
+                    rows.append(_row(order.unit.name, ours, baseline, mine, UnitFigures.of(theirs, stimulus)))
             if order.unit.name == TAIL:
-                rows.append(_row(ours, "", None, scores[0].name))
-    return UnitTable(rows, list(found.values()), scores[0].name, COLUMNS, note)
+                rows.append(_row(TAIL, ours, "", mine, None))
+    wholes = _whole_rows(found, baselines, stimulus)
+    waiting = _waiting_rows(wholes, found)
+    return UnitTable(rows + wholes, list(found.values()), stimulus, COLUMNS, note, waiting)
 
 
-def _row(ours: Result, baseline: str, theirs: Result | None, stimulus: str) -> UnitRow:
+def _whole_rows(found: Mapping[Order, Result], baselines: Sequence[str], stimulus: str) -> list[UnitRow]:
+    """Whole softmaxes, of units that are made of the same spec; without their memory where none is modelled."""
+    rows = []
+    for order, ours in found.items():
+        if not isinstance(order.unit, NormalizationUnit):
+            continue
+        of_sums = next((o for o in found if _makes_sums_for(o, order)), None)
+        for baseline in baselines if of_sums else ():
+            assert of_sums is not None
+            mine, theirs = (
+                sum_of_both(found[first], found[second], stimulus)
+                for first, second in (
+                    (of_sums, order),
+                    (against(of_sums, baseline), against(order, baseline)),
+                )
+            )
+            rows.append(_row(BOTH, ours, baseline, mine, theirs))
+            if order.library in NODE_OF_LIBRARY:
+                mine += waiting_cost(ours, waiting_of(ours))
+                theirs += waiting_cost(ours, waiting_of(ours, baseline))
+                rows.append(_row(WHOLE, ours, baseline, mine, theirs))
+    return sorted(rows, key=lambda row: row.unit == WHOLE)
+
+
+def _waiting_rows(wholes: Sequence[UnitRow], found: Mapping[Order, Result]) -> list[WaitingRow]:
+    rows: dict[WaitingRow, None] = {}
+    for row in wholes:
+        if row.unit != WHOLE:
+            continue
+        place = (row.library, row.width)
+        ours = next(r for r in found.values() if (r.library, r.width, r.preset) == (*place, row.preset))
+        for design, kept in ((row.preset, waiting_of(ours)), (row.baseline, waiting_of(ours, row.baseline))):
+            cost = waiting_cost(ours, kept)
+            waits = ", ".join(waiting.what for waiting in kept)
+            bits = sum(waiting.slice_bits for waiting in kept) / row.width
+            figures = (round(bits, 2), round(cost.area_um2, 1), round(cost.pj, 4))
+            rows[WaitingRow(*place, design, waits, *figures)] = None
+    return list(rows)
+
+
+def _makes_sums_for(order: Order, normalization: Order) -> bool:
+    """Whether a unit makes the sums that a Normalization unit divides by."""
+    unit, other = order.unit, normalization.unit
+    return (
+        isinstance(unit, UnnormedUnit)
+        and isinstance(other, NormalizationUnit)
+        and unit.name == UNNORMED
+        and (order.library, unit.spec, unit.registered)
+        == (normalization.library, other.spec, other.registered)
+    )
+
+
+def against(order: Order, baseline: str) -> Order:
+    """The baseline's unit that does the same in the same library."""
+    assert isinstance(order.unit, SpecUnit)
+    unit = order.unit.against(baseline)
+    assert unit is not None
+    return replace(order, unit=unit)
+
+
+def sum_of_both(unnormed: Result, normalization: Result, stimulus: str) -> UnitFigures:
+    return UnitFigures.of(unnormed, stimulus) + UnitFigures.of(normalization, stimulus)
+
+
+def waiting_of(ours: Result, baseline: str = "") -> tuple[Waiting, ...]:
+    """What a baseline keeps at our unit's width, or without one what we keep."""
+    if baseline:
+        return waiting_of_baseline(baseline, ours.width)
+    spec = spec_from_dict(ours.spec or {})
+    assert isinstance(spec, SoftermaxSpec)
+    return waiting_of_spec(spec)
+
+
+def waiting_cost(ours: Result, kept: Sequence[Waiting], node: Node | None = None) -> UnitFigures:
+    """The memories of what is kept, at the width, clock and voltage of a unit."""
+    node = node or node_of(ours.library).at_logic_voltage()
+    return cost_of_waiting(kept, node, ours.width, COLUMNS, ours.clock_ns)
+
+
+def _row(unit: str, result: Result, baseline: str, ours: UnitFigures, theirs: UnitFigures | None) -> UnitRow:
     def over(mine: float, other: float | None) -> float | None:
         return None if other is None else round(mine / other, 4)
 
-    mine, settled = (ours.pj(stimulus, mode) for mode in (GLITCHES, ZERO_DELAY))
     return UnitRow(
-        ours.unit,
-        ours.width,
-        ours.library,
-        ours.preset,
+        unit,
+        result.width,
+        result.library,
+        result.preset,
         baseline,
-        ours.clock_ns,
+        result.clock_ns,
         round(ours.slack_ns, 4),
         round(theirs.slack_ns, 4) if theirs else None,
         round(ours.area_um2, 2),
         over(ours.area_um2, theirs.area_um2 if theirs else None),
-        round(mine, 5),
-        over(mine, theirs.pj(stimulus, GLITCHES) if theirs else None),
-        over(settled, theirs.pj(stimulus, ZERO_DELAY) if theirs else None),
+        round(ours.pj, 5),
+        over(ours.pj, theirs.pj if theirs else None),
+        over(ours.pj_zero_delay, theirs.pj_zero_delay if theirs else None),
     )

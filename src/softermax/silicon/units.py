@@ -26,6 +26,7 @@ from softermax.rtl.baseline.unnormed import Unnormed as TwoPassUnnormed
 from softermax.rtl.convert import to_rtlil
 from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.output_registers import OutputRegisters
 from softermax.rtl.payloads import VALUE_BITS
 from softermax.rtl.pe.vectors import weight_streams
 from softermax.rtl.pe.weight_softmax import WeightSoftmax
@@ -51,6 +52,8 @@ class Design(ABC):
     """``softermax``, or what the baseline's unit is called."""
     module: ClassVar[str]
     """The name of its top module."""
+    registered: bool = False
+    """Whether registers were put after its outputs."""
 
     @property
     @abstractmethod
@@ -84,7 +87,8 @@ class Design(ABC):
 
 @lru_cache(maxsize=8)
 def _component(design: Design) -> Any:
-    return design.make()
+    made = design.make()
+    return OutputRegisters(made) if design.registered else made
 
 
 @lru_cache(maxsize=8)
@@ -110,6 +114,7 @@ class SpecUnit(Unit):
     spec: AnySpec
     preset: str = "own"
     """What the spec is called."""
+    registered: bool = False
 
     def __post_init__(self) -> None:
         check_buildable(self.rows_spec)
@@ -131,7 +136,7 @@ class SpecUnit(Unit):
 
     @property
     def shown(self) -> str:
-        return self.preset
+        return self.preset + (", outputs registered" if self.registered else "")
 
     def described(self) -> dict[str, Any]:
         return super().described() | {"preset": self.preset, "spec": self.spec.to_dict()}
@@ -243,11 +248,17 @@ class BaselineUnit(Unit):
     """A unit of an FP16 baseline."""
 
     lanes: int
+    base_two: bool = False
+    """With powers of two instead of e: two passes only."""
     baseline: ClassVar[str]
 
     @property
     def width(self) -> int:
         return self.lanes
+
+    @property
+    def shown(self) -> str:
+        return self.design + (", base two" if self.base_two else "")
 
     def rows(self, scores: Scores, count: int) -> tuple[IntArray, BoolArray]:
         x = scores.half[:count]
@@ -259,12 +270,12 @@ class TwoPassUnit(BaselineUnit):
     module = "baseline_two_pass"
 
     def make(self) -> TwoPassUnnormed:
-        return TwoPassUnnormed(self.lanes)
+        return TwoPassUnnormed(self.lanes, self.base_two)
 
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         unit = self.component()
         x, mask = self.rows(scores, copies * rows)
-        streams = baseline_vectors.two_pass_streams(self.lanes, x, mask)
+        streams = baseline_vectors.two_pass_streams(self.lanes, x, mask, self.base_two)
         slices = _count(streams["first_pass"], copies) // rows
         # The next row's first pass runs beside this row's second one, two cycles later so that the max
         # is free when it is needed.
@@ -313,7 +324,7 @@ class DivisionUnit(BaselineUnit):
 
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         x, mask = self.rows(scores, copies * rows)
-        streams = baseline_vectors.division_streams(self.lanes, x, mask)
+        streams = baseline_vectors.division_streams(self.lanes, x, mask, self.base_two)
         slices = _count(streams["unnormed"], copies)
         job = _begun(self, RESET_CYCLES + slices + Division.latency + 4, copies, x.size)
         job.send("unnormed", RESET_CYCLES, job.payload("unnormed", streams["unnormed"]))

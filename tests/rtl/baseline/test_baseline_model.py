@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from softermax.rtl.baseline import model
 
@@ -12,10 +13,12 @@ DOMAIN = np.arange(0x7C00 + 1)
 """Every half that is not negative, subnormal numbers and infinity with the others."""
 
 
-def test_every_exponential_is_within_one_unit_of_the_correctly_rounded_one() -> None:
+@pytest.mark.parametrize("base_two", [False, True])
+def test_every_exponential_is_within_one_unit_of_the_correctly_rounded_one(base_two: bool) -> None:
     distance = model.half(DOMAIN).astype(np.float64)
-    rounded = model.bits_of(np.exp(-distance).astype(np.float16))
-    result = model.exponential(DOMAIN)
+    power = np.exp2 if base_two else np.exp
+    rounded = model.bits_of(power(-distance).astype(np.float16))
+    result = model.exponential(DOMAIN, base_two)
     normal = rounded >= SMALLEST
     assert np.abs(result - rounded)[normal].max() == 1
     # The format has nothing between 2^-14 and zero.
@@ -23,8 +26,9 @@ def test_every_exponential_is_within_one_unit_of_the_correctly_rounded_one() -> 
     assert result[0] == model.ONE
 
 
-def test_exponentials_never_increase_with_the_distance() -> None:
-    assert (np.diff(model.exponential(DOMAIN)) <= 0).all()
+@pytest.mark.parametrize("base_two", [False, True])
+def test_exponentials_never_increase_with_the_distance(base_two: bool) -> None:
+    assert (np.diff(model.exponential(DOMAIN, base_two)) <= 0).all()
 
 
 def _operands(rng: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:

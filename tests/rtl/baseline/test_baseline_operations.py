@@ -50,6 +50,7 @@ def array(bits: int) -> data.ArrayLayout:
 INPUTS = {
     "subtract": {"x": array(16), "maximum": unsigned(16)},
     "exponential": {"significand": array(13), "exponent": array(5)},
+    "power_of_two": {"significand": array(13), "exponent": array(5)},
     "add": {"a": array(15), "b": array(15)},
     "multiply": {"terms": array(14), "factor": unsigned(14)},
     "divide": {"dividend": array(14), "divisor": unsigned(15)},
@@ -62,6 +63,7 @@ INPUTS = {
 OUTPUTS = {
     "subtract": {"significand": array(13), "exponent": array(5)},
     "exponential": {"result": array(14)},
+    "power_of_two": {"result": array(14)},
     "add": {"total": array(15)},
     "multiply": {"products": array(14)},
     "divide": {"quotient": array(14)},
@@ -80,11 +82,17 @@ class Operations(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        units = {"subtract": Subtract, "exponential": Exponential, "multiply": Multiply, "divide": Divide}
+        units = {
+            "subtract": Subtract,
+            "exponential": Exponential,
+            "power_of_two": functools.partial(Exponential, base_two=True),
+            "multiply": Multiply,
+            "divide": Divide,
+        }
         for name, make in units.items():
             unit = m.submodules[name] = make(LANES)
             self._connect(m, name, unit, unit.stages)
-        m.d.comb += m.submodules.exponential.mask.eq(-1)
+        m.d.comb += [m.submodules.exponential.mask.eq(-1), m.submodules.power_of_two.mask.eq(-1)]
 
         into, always = self.add_in.p, Const(1)
         for lane in range(LANES):
@@ -276,18 +284,20 @@ def test_quotients_of_all_exponents(count: int) -> None:
     check_divide(dividend, divisor)
 
 
-def test_exponential_of_every_half_is_within_a_unit() -> None:
+@pytest.mark.parametrize("operation", ["exponential", "power_of_two"])
+def test_exponential_of_every_half_is_within_a_unit(operation: str) -> None:
     """Every half from 0 to infinity, in RTL: against the correctly rounded one, and equal to the model."""
     distance = np.arange(INFINITY + LANES)[: INFINITY // LANES * LANES + LANES]
     distance = np.minimum(distance, INFINITY)
     exponent = np.maximum(distance >> 10, 1)
     significand = 2 * ((distance & 0x3FF) + np.where(distance >> 10, 1024, 0))
-    result = run(
-        "exponential", significand=significand.reshape(-1, LANES), exponent=exponent.reshape(-1, LANES)
-    )["result"].reshape(-1)
+    result = run(operation, significand=significand.reshape(-1, LANES), exponent=exponent.reshape(-1, LANES))[
+        "result"
+    ].reshape(-1)
     assert len(np.unique(distance)) == INFINITY + 1
-    assert (result == model.exponential(distance)).all()
-    correct = rounded(np.exp(-half(distance)))
+    base_two = operation == "power_of_two"
+    assert (result == model.exponential(distance, base_two)).all()
+    correct = rounded((np.exp2 if base_two else np.exp)(-half(distance)))
     normal = correct >= SMALLEST
     assert np.abs(result - correct)[normal].max() == 1
     assert not result[~normal].any()

@@ -25,12 +25,14 @@ class Exponential(wiring.Component):
     stage 1   d aligned to a fixed point, overflow found          | d, whether the lane is zero
     stage 2   -d·log2(e), shifts added up: exponent and fraction  | -1 - d·log2(e)
     stage 3   2^fraction by a line from a table                   | four bits of exponent, ten of fraction
+
+    With ``base_two`` it is ``2^-d``, for scores that carry log2(e) in their scale: the first two stages are one.
     """
 
-    stages = 3
-
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, base_two: bool = False) -> None:
         self._lanes = lanes
+        self._base_two = base_two
+        self.stages = 2 if base_two else 3
         super().__init__(
             {
                 "significand": In(data.ArrayLayout(unsigned(13), lanes)),
@@ -51,17 +53,22 @@ class Exponential(wiring.Component):
         def register(bits: int, name: str) -> Signal:
             return Signal(bits, reset_less=True, name=f"{name}_{lane}")
 
-        # Stage 1.
-        d, zero = register(D_BITS, "d"), register(1, "zero")
-        aligned, overflow = _align(m, self.significand[lane], self.exponent[lane], lane)
-        with m.If(self.enable[0]):
-            m.d.sync += [d.eq(aligned), zero.eq(overflow | ~self.mask[lane])]
-
-        # Stage 2. The first bit is zero where the exponent is far below zero.
         power, gone = register(4 + model.POWER_FRACTION, "power"), register(1, "gone")
+        aligned, overflow = _align(m, self.significand[lane], self.exponent[lane], lane)
         z = Signal(Z_BITS, name=f"z_{lane}")
-        m.d.comb += z.eq(_minus_one_less_product(m, d, lane))
-        with m.If(self.enable[1]):
+        if self._base_two:
+            # Stages 1 and 2 in one.
+            zero: Value = overflow | ~self.mask[lane]
+            m.d.comb += z.eq(_minus_one_less(aligned))
+        else:
+            # Stage 1.
+            d, zero = register(D_BITS, "d"), register(1, "zero")
+            with m.If(self.enable[0]):
+                m.d.sync += [d.eq(aligned), zero.eq(overflow | ~self.mask[lane])]
+            # Stage 2.
+            m.d.comb += z.eq(_minus_one_less_product(m, d, lane))
+        # The first bit is zero where the exponent is far below zero.
+        with m.If(self.enable[-2]):
             m.d.sync += [
                 power.eq(z[model.PRODUCT_FRACTION - model.POWER_FRACTION :]),
                 gone.eq(zero | ~z[-1]),
@@ -72,7 +79,7 @@ class Exponential(wiring.Component):
             _power_fraction(m, power[: model.POWER_FRACTION], lane),
             power[model.POWER_FRACTION :],
         )
-        with m.If(self.enable[2]):
+        with m.If(self.enable[-1]):
             m.d.sync += self.result[lane].eq(Mux(gone | ~exponent.any(), 0, Cat(fraction, exponent)))
 
 
@@ -88,6 +95,15 @@ def _align(m: Module, significand: Value, exponent: Value, lane: int) -> tuple[V
         reach = D_BITS + (1 << level) - 1
         value, overflow = shifted[:reach], overflow | shifted[reach:].any()
     return value, overflow
+
+
+def _minus_one_less(d: Value) -> Value:
+    """``-1 - d``: its integer bits, modulo 32, are 16 and the exponent of 2^-d."""
+    places = model.PRODUCT_FRACTION
+    scaled = Cat(Const(0, places - model.DISTANCE_FRACTION), d)
+    # -d is ~d + 1 with ones all the way up.
+    above = Const(-1, Z_BITS - len(scaled))
+    return (Cat(~scaled, above) + (1 - (1 << places)) % (1 << Z_BITS))[:Z_BITS]
 
 
 def _minus_one_less_product(m: Module, d: Signal, lane: int) -> Value:

@@ -93,8 +93,8 @@ def subtract(x: IntArray, largest: IntArray) -> IntArray:
     return np.where(x == largest, 0, difference)
 
 
-def exponential(distance: IntArray) -> IntArray:
-    """``e^-d`` for d >= 0: at most a unit in the last place from the correctly rounded value, 1 for d = 0."""
+def exponential(distance: IntArray, base_two: bool = False) -> IntArray:
+    """``e^-d``, or ``2^-d``, for d >= 0: at most a unit in the last place from the correctly rounded value, 1 for d = 0."""
     distance = np.asarray(distance, dtype=np.int64)
     exponent, fraction = distance >> 10, distance & 0x3FF
     significand = np.where(exponent > 0, fraction + 1024, fraction)
@@ -104,7 +104,7 @@ def exponential(distance: IntArray) -> IntArray:
     shift = np.where(large, 0, shift)
     d = np.where(shift >= 0, significand << np.maximum(shift, 0), significand >> np.maximum(-shift, 0))
     power = np.zeros_like(d)
-    for right, sign in LOG2E_TERMS:
+    for right, sign in ((0, 1),) if base_two else LOG2E_TERMS:
         power -= sign * ((d << (PRODUCT_FRACTION - DISTANCE_FRACTION)) >> right)
     power >>= PRODUCT_FRACTION - POWER_FRACTION
     return np.where(large, 0, _power_of_two(power))
@@ -167,11 +167,11 @@ def row_sum(unnormed: IntArray) -> IntArray:
     return add(partial[0], partial[1])
 
 
-def unnormed(x: IntArray, mask: BoolArray, width: int) -> tuple[IntArray, IntArray]:
+def unnormed(x: IntArray, mask: BoolArray, width: int, base_two: bool = False) -> tuple[IntArray, IntArray]:
     """Two passes over rows (..., columns): the exponentials (..., columns) and the sums (...)."""
     x = np.asarray(x, dtype=np.int64)
     largest = maximum(x, mask)[..., None]
-    e = np.where(mask, exponential(subtract(x, np.broadcast_to(largest, x.shape))), 0)
+    e = np.where(mask, exponential(subtract(x, np.broadcast_to(largest, x.shape)), base_two), 0)
     return e, row_sum(slices(e, width))
 
 

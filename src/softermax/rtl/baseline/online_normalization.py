@@ -34,7 +34,6 @@ class OnlineNormalization(wiring.Component):
     than a divider in each lane, but rounded twice.
     """
 
-    ahead = Subtract.stages + Exponential.stages + Divide.stages
     latency = Multiply.stages
     cycles_per_slice = 1
 
@@ -52,6 +51,7 @@ class OnlineNormalization(wiring.Component):
         self.exponential = Exponential(1)
         self.division = Divide(1)
         self.multiplication = Multiply(lanes)
+        self.ahead = self.subtract.stages + self.exponential.stages + self.division.stages
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

@@ -26,12 +26,12 @@ class Unnormed(wiring.Component):
 
     ``unnormed`` comes `latency` cycles after its slice, a sum `sum_latency` cycles after the row's last
     slice of the second pass. Each may be held up on its own; ``unnormed.valid`` waits for a sum that
-    is held up.
+    is held up. With ``base_two`` the powers are those of two.
     """
 
     cycles_per_slice = 1
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, base_two: bool = False) -> None:
         self.lanes = check_lanes(lanes)
         super().__init__(
             {
@@ -43,7 +43,7 @@ class Unnormed(wiring.Component):
         )
         self.max = Max(lanes)
         self.subtract = Subtract(lanes)
-        self.exponential = Exponential(lanes)
+        self.exponential = Exponential(lanes, base_two)
         self.accumulation = Accumulation(lanes)
         self.max_latency = self.max.stages + 1
         """Cycles from a row's last slice of the first pass until the second pass may begin."""

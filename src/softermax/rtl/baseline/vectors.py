@@ -13,9 +13,9 @@ from softermax.rtl.baseline import model
 from softermax.rtl.vectors import Fields, Streams, answers, cut, places, slice_fields
 
 
-def two_pass_streams(lanes: int, x: IntArray, mask: BoolArray) -> Streams:
+def two_pass_streams(lanes: int, x: IntArray, mask: BoolArray, base_two: bool = False) -> Streams:
     """`Unnormed`: slices of scores, twice; exponentials and the sum of each row out."""
-    e, total = model.unnormed(x, mask, lanes)
+    e, total = model.unnormed(x, mask, lanes, base_two)
     slices = slice_fields(lanes, x, mask)
     exponentials = {"u": cut(e, lanes), "last": slices["last"]}
     return {
@@ -26,9 +26,9 @@ def two_pass_streams(lanes: int, x: IntArray, mask: BoolArray) -> Streams:
     }
 
 
-def division_streams(lanes: int, x: IntArray, mask: BoolArray) -> Streams:
+def division_streams(lanes: int, x: IntArray, mask: BoolArray, base_two: bool = False) -> Streams:
     """`Normalization`: exponentials and the sum of each row in, probabilities out."""
-    e, total = model.unnormed(x, mask, lanes)
+    e, total = model.unnormed(x, mask, lanes, base_two)
     y = model.divide(e, np.broadcast_to(total[:, None], e.shape))
     return {
         "unnormed": _words("u", e, lanes),

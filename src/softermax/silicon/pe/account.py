@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of, sensitivity
 from softermax.silicon.pe.counts import Workload
 from softermax.silicon.pe.measurement import DEFERRED, PEFigures
-from softermax.silicon.pe.memory import GLOBAL_BUFFER_BANK, Memory, node_of, sensitivity
 from softermax.silicon.pe.table import (
     HALF_BITS,
+    ON_READ,
     SEQUENCE,
     SHARED_BY,
     ComponentCost,
@@ -24,6 +26,8 @@ from softermax.silicon.units import NORMALIZATION, UNNORMED
 
 SHARED = ("MACs", "input buffer", "weight buffer", "collector", "global buffer, operands")
 """The same in both designs."""
+VARIED = ("fixed", DEFERRED)
+"""The schemes that `variants` compares."""
 
 
 @dataclass(frozen=True)
@@ -53,44 +57,121 @@ def differences(row: PERow) -> list[Difference]:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A comparison with one thing changed."""
+class PEVariant:
+    """A comparison with one thing changed, or some."""
 
+    library: str
+    width: int
+    scheme: str
     what: str
     area_ratio: float
     energy_ratio: float
 
 
-def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[Variant]:
-    """Fixed output and deferred normalisation against two passes: as reported, and with one thing changed."""
+AS_COUNTED = "as counted"
+UTILISATION = 0.7
+"""Of the cells' rows in a layout: memories have their area already."""
+LOGIC = ("MACs", "requantisation", UNNORMED, NORMALIZATION)
+
+
+def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
+    """Our schemes against two passes: as counted, and with what a reviewer might change."""
     workload = Workload(sequence)
-    theirs = baseline_cost(measured, "two-pass", workload)
-    fixed, deferred = (softermax_cost(measured, scheme, workload) for scheme in ("fixed", DEFERRED))
-    unnormed = softermax_cost(measured, "fixed", workload, keeps="unnormed")
-    anew = _anew(measured, theirs, sequence)
-    fixed_own, their_own = (
-        _only(cost, [name for name in cost.components if name not in SHARED]) for cost in (fixed, theirs)
-    )
-    compared: list[tuple[str, PECost, PECost]] = [
-        ("fixed output", fixed, theirs),
-        ("deferred normalisation", deferred, theirs),
-        ("fixed, unnormed words wait in the global buffer, as the paper draws it", unnormed, theirs),
-        ("fixed, baseline makes its exponentials anew instead of keeping them", fixed, anew),
-        ("fixed, softmax alone: without what both designs share", fixed_own, their_own),
-        ("only what both designs share, over the whole baseline", _only(theirs, SHARED), theirs),
-        ("fixed, one PE to a Normalization unit", *_alone(measured, workload)),
-    ]
-    return [
-        Variant(what, round(a.area_um2 / b.area_um2, 4), round(a.energy_pj / b.energy_pj, 4))
-        for what, a, b in compared
-    ]
+    published = node_of(measured.library)
+    found: list[PEVariant] = []
+
+    def compare(scheme: str, what: str, ours: PECost, theirs: PECost) -> None:
+        area, energy = ours.area_um2 / theirs.area_um2, ours.energy_pj / theirs.energy_pj
+        where = (measured.library, measured.width, scheme)
+        found.append(PEVariant(*where, what, round(area, 4), round(energy, 4)))
+
+    def two_passes(node: Node = published, **changes: Any) -> PECost:
+        return baseline_cost(measured, "two-pass", workload, node, **changes)
+
+    counted = two_passes()
+    early = two_passes(max_while_written=True)
+    for scheme in VARIED:
+        ours = softermax_cost(measured, scheme, workload)
+        compare(scheme, AS_COUNTED, ours, counted)
+        if scheme == "fixed":
+            unnormed = softermax_cost(measured, scheme, workload, keeps="unnormed")
+            compare(
+                scheme, "unnormed words wait in the global buffer, as the paper draws it", unnormed, counted
+            )
+        compare(scheme, "baseline finds the max while scores are written", ours, early)
+        compare(
+            scheme,
+            "baseline makes its exponentials anew instead of keeping them",
+            ours,
+            _anew(measured, counted, sequence),
+        )
+        compare(
+            scheme,
+            "both: the max while scores are written, exponentials anew",
+            ours,
+            _anew(measured, early, sequence),
+        )
+        compare(
+            scheme,
+            "baseline keeps exponentials without sign and upper bit",
+            ours,
+            two_passes(exponential_bits=HALF_BITS - 2),
+        )
+        volts = published.at_logic_voltage()
+        if volts.energy_factor != published.energy_factor:
+            at_volts = softermax_cost(measured, scheme, workload, volts)
+            compare(scheme, f"memories at the logic's {volts.voltage} V", at_volts, two_passes(volts))
+        on_read = softermax_cost(measured, scheme + ON_READ, workload)
+        compare(scheme, "normalised on read, in both designs", on_read, two_passes(on_read=True))
+        compare(
+            scheme,
+            "normalised on read, the max while scores are written, exponentials anew",
+            on_read,
+            _anew(measured, two_passes(on_read=True, max_while_written=True), sequence),
+        )
+        if volts.energy_factor != published.energy_factor:
+            compare(
+                scheme,
+                f"normalised on read, memories at the logic's {volts.voltage} V",
+                softermax_cost(measured, scheme + ON_READ, workload, volts),
+                two_passes(volts, on_read=True),
+            )
+        compare(scheme, "one PE to a Normalization unit", *_alone(measured, scheme, workload))
+        compare(scheme, "softmax alone: without what both designs share", _own(ours), _own(counted))
+        compare(
+            scheme,
+            f"logic laid out at {UTILISATION:.0%} utilisation".replace("%", " %"),
+            _larger(ours, LOGIC, 1 / UTILISATION),
+            _larger(counted, LOGIC, 1 / UTILISATION),
+        )
+        compare(
+            scheme,
+            "baseline's softmax units twice as large, as of generic components",
+            ours,
+            _larger(counted, (UNNORMED, NORMALIZATION), 2.0),
+        )
+    compare("none", "only what both designs share, over the whole baseline", _only(counted, SHARED), counted)
+    return found
 
 
-def _alone(measured: PEFigures, workload: Workload) -> tuple[PECost, PECost]:
+def _alone(measured: PEFigures, scheme: str, workload: Workload) -> tuple[PECost, PECost]:
     return (
-        softermax_cost(measured, "fixed", workload, pes=1),
+        softermax_cost(measured, scheme, workload, pes=1),
         baseline_cost(measured, "two-pass", workload, pes=1),
     )
+
+
+def _own(cost: PECost) -> PECost:
+    return _only(cost, [name for name in cost.components if name not in SHARED])
+
+
+def _larger(cost: PECost, names: Sequence[str], times: float) -> PECost:
+    """The cost with other areas of some components."""
+    parts = {
+        name: replace(part, area_um2=part.area_um2 * times) if name in names else part
+        for name, part in cost.components.items()
+    }
+    return PECost(cost.design, parts)
 
 
 def _only(cost: PECost, names: Sequence[str]) -> PECost:
@@ -98,7 +179,7 @@ def _only(cost: PECost, names: Sequence[str]) -> PECost:
 
 
 def _anew(measured: PEFigures, theirs: PECost, sequence: int) -> PECost:
-    """The two-pass baseline with our PE's idea: scores are read a third time, and subtraction and exponential are
+    """The two-pass baseline with our PE's idea: scores are read once more, and subtraction and exponential are
     done once more by a shared unit in front of the division, instead of writing and reading exponentials."""
     figures = measured.units[UNNORMED, "two-pass"]
     again = ("subtract", "exponential")

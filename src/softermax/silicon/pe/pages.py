@@ -9,12 +9,12 @@ from softermax.paper import figures as paper_figures
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon.pages import PageSection, paper_ratios, ranged
 from softermax.silicon.pe.account import (
+    AS_COUNTED,
     SHARED,
-    MemoryVariant,
+    PEVariant,
     differences,
     memory_sensitivity,
     row_states,
-    variants,
 )
 from softermax.silicon.pe.counts import HEAD_SIZE
 from softermax.silicon.pe.measurement import DEFERRED, PEFigures
@@ -24,6 +24,9 @@ from softermax.silicon.units import NORMALIZATION, UNNORMED
 
 TWO_PASS = "two-pass"
 _BUFFERS = ("input buffer", "weight buffer", "collector")
+_PARTS_ALONE = ("softmax alone", "only what both")
+"""What-ifs that leave parts of the PE out: their ratios are none of the PE's."""
+_SHOWN_BY_COMPONENT = ("fixed", DEFERRED)
 _TRAFFIC = tuple(f"global buffer, {name}" for name in ("scores", "exponentials", "probabilities", "weights"))
 
 
@@ -55,7 +58,7 @@ def _measured_on(figures: Sequence[PEFigures]) -> str:
     clock = f"These miss the clock: {'; '.join(late)}." if late else "All netlists meet the clock."
     return (
         f"One head of {HEAD_SIZE} elements in {libraries}; {operands}. Netlists are simulated with glitches, memories are "
-        f"modelled (`softermax.silicon.pe.memory`); `docs/processing-element.md` says what is counted. {clock}{notes}"
+        f"modelled (`softermax.silicon.memory`); `docs/processing-element.md` says what is counted. {clock}{notes}"
     )
 
 
@@ -69,24 +72,38 @@ def table_sections(figures: Sequence[PEFigures], rows: Sequence[PERow]) -> list[
     of_two_passes = [row for row in rows if row.baseline == TWO_PASS]
     sections += _beside_the_paper(of_two_passes)
     shown = of_two_passes or rows
-    sections += [_components(row) for row in shown if row.scheme != "row-scaled"]
-    if of_two_passes:
-        for one in figures:
-            where = f"{one.library}, {one.width} wide, against two-pass"
-            what_if = [asdict(variant) for variant in variants(one)]
-            sections.append(PageSection(f"What if, {where}", rows=what_if))
-        memories: list[MemoryVariant] = memory_sensitivity(figures)
-        sections.append(
-            PageSection(
-                "Sensitivity to the memory model", "Against two-pass.", [asdict(entry) for entry in memories]
-            )
-        )
+    sections += [_components(row) for row in shown if row.scheme in _SHOWN_BY_COMPONENT]
     state: list[dict[str, object]] = [
         {"width": width, "design": design, "bits per row in the PE, at any length": bits}
         for width in dict.fromkeys(one.width for one in figures)
         for design, bits in row_states(width).items()
     ]
     sections.append(PageSection("State of an open row", rows=state))
+    return sections
+
+
+def what_if_sections(figures: Sequence[PEFigures], found: Sequence[PEVariant]) -> list[PageSection]:
+    """What the ratios against two passes would be if something were otherwise."""
+    sections = []
+    for library, width in dict.fromkeys((one.library, one.width) for one in found):
+        like = [one for one in found if (one.library, one.width) == (library, width)]
+        said = []
+        for scheme in dict.fromkeys(one.scheme for one in like):
+            own = [one for one in like if one.scheme == scheme and not one.what.startswith(_PARTS_ALONE)]
+            if len(own) > 1:
+                counted = next(one for one in own if one.what == AS_COUNTED)
+                said.append(
+                    f"{scheme}: area {counted.area_ratio:.3f} ({ranged((one.area_ratio for one in own), '.3f')}), "
+                    f"energy {counted.energy_ratio:.3f} ({ranged((one.energy_ratio for one in own), '.3f')})"
+                )
+        rows = [
+            {name: value for name, value in asdict(one).items() if name not in ("library", "width")}
+            for one in like
+        ]
+        text = f"As counted, and the range with any of the changes. {'; '.join(said)}."
+        sections.append(PageSection(f"What if, {library}, {width} wide, against two-pass", text, rows))
+    memories = [asdict(entry) for entry in memory_sensitivity(figures)]
+    sections.append(PageSection("Sensitivity to the memory model", "Against two-pass.", memories))
     return sections
 
 
@@ -179,7 +196,7 @@ def _energy_said(fixed: PERow, deferred: PERow) -> str:
         f"{percent(mine, logic) / percent(other, logic):.2f}.\n"
         f"- Traffic of scores, exponentials and probabilities to the global buffer falls from {percent(other, _TRAFFIC):.0f} % to "
         f"{percent(mine, _TRAFFIC):.0f} %. The baseline writes its scores and reads them twice, writes exponentials and reads them, "
-        "16 bits each; ours writes and reads scores of 8 bits. *What if* has the paper's unnormed words in their place.\n"
+        "16 bits each; ours writes and reads scores of 8 bits. *What if* (pe-what-if) has the paper's unnormed words in their place.\n"
         f"- With MACs of half the energy the ratio would be {half:.3f}; *Sensitivity* has dearer and cheaper memories. Deferred "
         f"normalisation, which reads nothing back, has {deferred.energy_ratio:.4f}.\n"
         "- The baseline is not weakened: it is counted as its RTL was simulated. One that makes its exponentials anew, as ours "

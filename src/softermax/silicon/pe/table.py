@@ -2,11 +2,12 @@
 
 PEFigures at gate level, with glitches and operands of a real model (`softermax.silicon.pe.measurement`): a MAC lane, a
 requantisation lane, the softmax units. Counted in the simulation of the RTL's schedule (`softermax.silicon.pe.counts`):
-every access to every memory. Modelled (`softermax.silicon.pe.memory`): what an access to a memory costs, its area
+every access to every memory. Modelled (`softermax.silicon.memory`): what an access to a memory costs, its area
 and leakage. Control and the wires between the parts are in neither design's figures.
 
 The work begins with operands in the global buffer and ends when what P·V takes is there: probabilities, or with deferred
-normalisation weights.
+normalisation weights. With ``, on read`` after a scheme's name it ends when P·V's operands have left the global buffer: rows
+are normalised on the way to P·V, in both designs, and probabilities are never written; deferred weights are read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from softermax.paper import figures as paper_figures
 from softermax.rtl.pe.config import ACCUMULATOR_BITS, CONFIGS, OPERAND_BITS, PEConfig, Softmax
+from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
 from softermax.silicon.pe.counts import Workload, composed
 from softermax.silicon.pe.measurement import (
     DEFERRED,
@@ -24,12 +26,13 @@ from softermax.silicon.pe.measurement import (
     fixed_spec,
     row_scaled_spec,
 )
-from softermax.silicon.pe.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
 from softermax.silicon.pe.units import SCORE_NORMALIZATION
 from softermax.silicon.units import BASELINES, NORMALIZATION, UNNORMED, WEIGHTS, paper_at
 from softermax.spec import SoftermaxSpec
 
-SCHEMES = ("fixed", "row-scaled", DEFERRED)
+ON_READ = ", on read"
+"""After a scheme's name: rows are normalised on their way to P·V."""
+SCHEMES = ("fixed", "row-scaled", DEFERRED, f"fixed{ON_READ}", f"row-scaled{ON_READ}", f"{DEFERRED}{ON_READ}")
 SEQUENCE: int = paper_figures()["pe"]["sequence"]
 """The paper's."""
 SHARED_BY = 4
@@ -86,11 +89,13 @@ def softermax_cost(
     pes: int = SHARED_BY,
     keeps: str = "scores",
 ) -> PECost:
-    """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8).
+    """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8); each also ``, on read``.
 
     ``keeps`` is what waits in the global buffer until a row is finished: ``scores``, of which Normalization makes its
     numerators anew, or ``unnormed`` words, as the paper draws it (fixed output only).
     """
+    asked, on_read = scheme, scheme.endswith(ON_READ)
+    scheme = scheme.removesuffix(ON_READ)
     if keeps not in ("scores", "unnormed") or (keeps == "unnormed" and scheme != "fixed"):
         raise ValueError(f"keeps = {keeps!r} with {scheme} output: must be scores, for fixed also unnormed")
     width = measured.width
@@ -101,7 +106,8 @@ def softermax_cost(
     if scheme == DEFERRED:
         spec = deferred_spec(width)
         cost.unit(UNNORMED, WEIGHTS, DEFERRED)
-        cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, "weights_writes")
+        ports = ("weights_writes",) * (2 if on_read else 1)
+        cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, *ports)
         cost.division(workload)
     else:
         preset, own = paper_at(width) if scheme == "fixed" else scheme, spec_for(scheme, width)
@@ -114,33 +120,49 @@ def softermax_cost(
             cost.slices(
                 "scores", own.unnormed.bits * width + own.max.integer, "scores_writes", "scores_reads"
             )
-        cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
+        if not on_read:
+            cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
     cost.row_state(row_state_bits(scheme, width))
-    return cost.done(f"softermax {scheme}" + (", unnormed words kept" if keeps == "unnormed" else ""))
+    return cost.done(f"softermax {asked}" + (", unnormed words kept" if keeps == "unnormed" else ""))
 
 
 def baseline_cost(
-    measured: PEFigures, baseline: str, workload: Workload, node: Node | None = None, pes: int = SHARED_BY
+    measured: PEFigures,
+    baseline: str,
+    workload: Workload,
+    node: Node | None = None,
+    pes: int = SHARED_BY,
+    on_read: bool = False,
+    max_while_written: bool = False,
+    exponential_bits: int = HALF_BITS,
 ) -> PECost:
-    """The PE with an FP16 unit. Two passes: scores go to the global buffer and come back twice, exponentials once."""
+    """The PE with an FP16 unit. Two passes: scores go to the global buffer and come back twice, exponentials once.
+
+    With ``max_while_written`` two passes find a row's max while its scores are written, keep that of every open row
+    in the PE, and read scores once.
+    """
     config, width = CONFIGS[measured.width], measured.width
     softmax: Softmax = "two-pass" if baseline == "two-pass" else "online"
     cost = _Adding(measured, composed(config, softmax, workload), node, pes)
     cost.common("requantize_half")
     cost.unit(UNNORMED, UNNORMED, baseline)
     cost.unit(NORMALIZATION, NORMALIZATION, baseline, shared=True)
-    halves = HALF_BITS * width
+    exponentials = exponential_bits * width
     if baseline == "two-pass":
         # A bit of mask waits with every score, as with ours.
-        cost.slices("scores", halves + width, "scores_writes", "scores_max_reads", "scores_reads")
-        cost.slices("exponentials", halves, "unnormed_writes", "unnormed_reads")
+        ports = ("scores_writes", "scores_reads") + (() if max_while_written else ("scores_max_reads",))
+        cost.slices("scores", (HALF_BITS + 1) * width, *ports)
+        cost.slices("exponentials", exponentials, "unnormed_writes", "unnormed_reads")
+        if max_while_written:
+            cost.row_state(HALF_BITS)
     else:
         cost.row_state(row_state_bits(baseline, width))
-        cost.slices("exponentials", halves + HALF_BITS, "unnormed_writes")
-        cost.slices("exponentials", halves, "unnormed_reads")
+        cost.slices("exponentials", exponentials + HALF_BITS, "unnormed_writes")
+        cost.slices("exponentials", exponentials, "unnormed_reads")
         cost.slices("exponentials", HALF_BITS, "maxima_reads")
-    cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
-    return cost.done(baseline)
+    if not on_read:
+        cost.slices("probabilities", PROBABILITY_BITS * width, "probabilities_writes")
+    return cost.done(baseline + (ON_READ if on_read else ""))
 
 
 class _Adding:
@@ -282,11 +304,15 @@ def pe_table(
     for figures in measured:
         for sequence in sequences:
             workload = Workload(sequence)
-            theirs = {name: baseline_cost(figures, name, workload, node) for name in baselines}
+            theirs = {
+                (name, on_read): baseline_cost(figures, name, workload, node, on_read=on_read)
+                for name in baselines
+                for on_read in (False, True)
+            }
             for scheme in schemes:
-                ours = softermax_cost(figures, scheme, workload, node)
+                ours, on_read = softermax_cost(figures, scheme, workload, node), scheme.endswith(ON_READ)
                 rows += [
-                    PERow(figures.width, sequence, figures.library, scheme, name, ours, theirs[name])
+                    PERow(figures.width, sequence, figures.library, scheme, name, ours, theirs[name, on_read])
                     for name in baselines
                 ]
     return rows

@@ -1,6 +1,7 @@
 """What memories cost: area, energy of a reading and a writing, leakage. Modelled, not measured.
 
-Everything else in the PE's figures comes from mapped netlists; the memories come from this file alone.
+Everything else in the figures comes from mapped netlists; the memories come from this file alone: the PE's, and what waits
+between the units of a whole softmax.
 
 Sources, and how far they were checked:
 
@@ -27,8 +28,9 @@ Assumptions, the same for both nodes, varied by `sensitivity`:
 - Half of a memory's area is cells: less than in [S22], for these are small.
 - A bit leaks 100 pA at the node's voltage: an assumption without a source. At ten times that, leakage is still the
   smallest part.
-- Energies are taken as published. At the 1.1 V of the 45 nm cells those of [H14] would be (1.1/0.9)^2 = 1.5 times as
-  much, which `sensitivity` has too.
+- The PE's energies are taken as published. At the 1.1 V of the 45 nm cells those of [H14] would be (1.1/0.9)^2 = 1.5
+  times as much (`Node.at_logic_voltage`), which is what a whole softmax is counted with, and the PE's what-if. [J21]
+  gives no voltage: at 7 nm both are the same.
 """
 
 from __future__ import annotations
@@ -54,6 +56,13 @@ class Node:
     leakage_pa_per_bit: float = 100.0
     energy_factor: float = 1.0
     """For `sensitivity`."""
+    published_voltage: float | None = None
+    """Of the anchors' energies, where it is known."""
+
+    def at_logic_voltage(self) -> Node:
+        """The node with energies at its cells' voltage, as far as the published one is known."""
+        scale = (self.voltage / (self.published_voltage or self.voltage)) ** 2
+        return replace(self, energy_factor=self.energy_factor * scale, published_voltage=self.voltage)
 
     def access_pj(self, capacity: float) -> float:
         """64 bits of a memory of ``capacity`` bytes."""
@@ -68,7 +77,9 @@ class Node:
 
 
 NODES: dict[str, Node] = {
-    "45nm": Node("45nm", ((8 * KB, 10.0), (32 * KB, 20.0), (1024 * KB, 100.0)), 0.346, 1.1),
+    "45nm": Node(
+        "45nm", ((8 * KB, 10.0), (32 * KB, 20.0), (1024 * KB, 100.0)), 0.346, 1.1, published_voltage=0.9
+    ),
     "7nm": Node("7nm", ((8 * KB, 7.5), (32 * KB, 8.5), (1024 * KB, 14.0)), 0.027, 0.7),
 }
 NODE_OF_LIBRARY = {"nangate45": "45nm", "asap7": "7nm"}
