@@ -97,6 +97,16 @@ def test_golden_knows_numpy_and_the_foundation_only() -> None:
                     )
 
 
+def test_rivals_know_numpy_golden_and_the_foundation_only() -> None:
+    for module in FILES:
+        if top(module) == "rivals":
+            for other, _ in imported(module):
+                if other in FILES:
+                    assert top(other) in FOUNDATION | {"golden", "rivals"}, f"{module} imports {other}"
+                else:
+                    assert other.split(".")[0] not in ("torch", "scipy", "transformers"), (module, other)
+
+
 def test_hardware_never_imports_torch_or_the_rooms_that_do() -> None:
     for module in FILES:
         if top(module) in ("rtl", "silicon"):

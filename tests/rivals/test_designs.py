@@ -1,0 +1,195 @@
+"""What holds for every design, and how far each is from the softmax."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from softermax.rivals import Rival, all_designs, get_attention, get_rival, options_of, rivals
+from softermax.rivals.accuracy import GAUSSIAN, gaussian, l1, mass, measure_design
+from softermax.rivals.designs.consmax import ConSmax
+from softermax.rivals.designs.e2softmax import E2Softmax
+from softermax.rivals.designs.exact import softmax
+from softermax.spec import PRESETS, get_spec
+
+DESIGNS = {design.name: design for design in all_designs()}
+everyone = pytest.mark.parametrize("name", DESIGNS)
+
+
+def fixed(design: Rival) -> Rival:
+    """With constants that do not depend on the scores at hand."""
+    return design.calibrated(np.linspace(-6.0, 6.0, 64)[None])
+
+
+@everyone
+def test_states_where_it_comes_from_and_what_it_needs(name: str) -> None:
+    about = DESIGNS[name].about
+    assert about.title and about.sources and about.confidence and DESIGNS[name].gives and about.takes
+    assert about.kind in ("reference", "ours", "rival")
+
+
+@everyone
+@pytest.mark.parametrize("length", [1, 3, 16, 37])
+def test_takes_rows_of_any_length_and_shape(name: str, length: int) -> None:
+    scores = np.random.default_rng(length).normal(0, 2, (2, 3, length))
+    found = DESIGNS[name].compute(scores)
+    assert found.shape == scores.shape and found.dtype == np.float64
+    assert (found >= 0).all() and np.isfinite(found).all()
+    if length == 1 and not isinstance(DESIGNS[name], ConSmax):
+        assert np.abs(found - 1).max() < 0.25
+
+
+@everyone
+def test_masked_elements_at_the_end_change_nothing_and_give_0(name: str) -> None:
+    design = fixed(DESIGNS[name])
+    scores = np.random.default_rng(1).normal(0, 2, (4, 40))
+    scores[:, 29:] = 1e9
+    mask = np.arange(40) < 29
+    found, shorter = design.compute(scores, mask), design.compute(scores[:, :29])
+    # The references add up floats, whose last bit depends on the order.
+    rtol = 1e-14 if design.about.kind == "reference" else 0
+    assert np.allclose(found[:, :29], shorter, rtol=rtol, atol=0)
+    assert (found[:, 29:] == 0).all()
+
+
+@everyone
+def test_masked_elements_may_be_nan_and_a_row_without_elements_is_0(name: str) -> None:
+    scores = np.array([[1.0, np.nan, 2.0], [np.nan, np.inf, 0.0]])
+    mask = np.array([[True, False, True], [False, False, False]])
+    found = DESIGNS[name].compute(scores, mask)
+    assert (found[0, [0, 2]] > 0).all() and found[0, 1] == 0
+    assert (found[1] == 0).all()
+
+
+@everyone
+def test_refuses_scores_that_are_not_finite(name: str) -> None:
+    with pytest.raises(ValueError, match="finite"):
+        DESIGNS[name].compute([1.0, np.nan])
+
+
+@everyone
+def test_equal_scores_get_equal_probabilities_and_order_is_kept(name: str) -> None:
+    scores = np.array([[0.5, -3.0, 0.5, 2.0, -3.0, 2.0]])
+    found = DESIGNS[name].compute(scores)[0]
+    assert found[0] == found[2] and found[1] == found[4] and found[3] == found[5]
+    assert found[3] >= found[0] >= found[1]
+
+
+@pytest.mark.parametrize("name", [n for n, d in DESIGNS.items() if d.about.kind != "ours"])
+def test_pytorch_gives_the_same_bits(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(2)
+    for length in (1, 20, 130):
+        scores = rng.normal(0, 3, (3, 2, length))
+        mask = rng.random((3, 1, length)) < 0.8
+        keep = np.broadcast_to(mask, scores.shape)
+        x = np.where(keep, scores, 0.0)
+        design = DESIGNS[name].calibrated(x, keep)
+        theirs = DESIGNS[name].calibrated(torch.from_numpy(x), torch.from_numpy(keep.copy()))
+        if name == "consmax":  # its constant is a mean, whose last bit depends on the order
+            theirs = design
+        assert theirs == design
+        raw = design.quantize(x)
+        tensor = design.quantize(torch.from_numpy(x))
+        assert np.array_equal(tensor.numpy(), raw)
+        got = design.words(tensor, torch.from_numpy(mask)).numpy()
+        want = design.words(raw, mask)
+        if want.dtype.kind == "f":
+            assert np.allclose(got, want, rtol=1e-14, atol=0)
+        else:
+            assert np.array_equal(got, want)
+            assert np.array_equal(
+                design.probabilities(tensor, torch.from_numpy(mask)).numpy(), design.probabilities(raw, mask)
+            )
+
+
+def test_presets_come_from_the_registry_folded() -> None:
+    for preset in PRESETS:
+        for name in (f"{preset}+fold", f"{preset}+fold:deferred"):
+            scores = np.random.default_rng(3).normal(0, 2, (2, 20))
+            assert np.array_equal(DESIGNS[name].compute(scores), get_spec(name).compute(scores))
+
+
+NEAR = {
+    "int8-scores": (0.009, 1.0), "i-bert": (0.247, 0.04), "i-vit-8": (0.446, 0.01), "i-vit-16": (0.031, 0.95),
+    "ita": (0.325, 0.05), "e2softmax": (0.312, 0.04), "fq-vit": (0.190, 1.08), "index-softmax": (0.150, 0.25),
+    "exaq-2": (0.284, 1.0), "exaq-3": (0.136, 1.0), "pseudo-softmax": (0.172, 1.01), "brainchip": (0.241, 1.19),
+    "cmsis-nn": (0.132, 0.25), "softex": (0.004, 1.0), "tr-softmax": (0.252, 0.07),
+}  # fmt: skip
+"""L1 at 128 elements and mass at 2048, of an earlier, separate reading of the same sources."""
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_errors_are_near_those_of_an_earlier_reading(name: str) -> None:
+    error, kept = NEAR[name]
+    short, long = gaussian(*GAUSSIAN["128"]), gaussian(2048, 1.0, rows=50)
+    exact = softmax(short, np.ones_like(short, dtype=bool))
+    assert l1(DESIGNS[name].compute(short), exact) == pytest.approx(error, rel=0.2, abs=0.01)
+    assert mass(DESIGNS[name].compute(long)) == pytest.approx(kept, abs=0.03)
+
+
+def test_a_row_of_the_table_has_the_keys_that_others_read() -> None:
+    recorded = gaussian(30, 2.0, rows=3)
+    row = measure_design(DESIGNS["ita"], recorded)
+    assert {"name", "kind", "l1_128", "l1_384", "mass_2048", "mass_8192", "kl_recorded", "needs"} <= set(row)
+    assert row["name"] == "ita" and row["kind"] == "rival"
+
+
+def test_our_options_keep_the_mass_that_fixed_words_lose() -> None:
+    scores = gaussian(2048, 1.0, rows=20)
+    for design in rivals().values():
+        for option in options_of(design):
+            assert mass(option.compute(scores)) == pytest.approx(1.0, abs=0.02), option.name
+    assert mass(get_rival("i-bert").compute(scores)) < 0.1
+    assert [entry.name for entry in options_of(get_rival("i-bert"))] == [
+        "i-bert:row-scaled",
+        "i-bert:deferred",
+    ]
+    assert options_of(get_rival("fq-vit")) == []
+
+
+def test_a_row_scaled_word_fills_its_bits() -> None:
+    design = fixed(get_rival("cmsis-nn:row-scaled"))
+    for length in (1, 100, 3000):
+        words = design.words(design.quantize(gaussian(length, 1.0, rows=5)))
+        assert (words.max(-1) >= 127).all()
+
+
+def test_sole_scales_by_powers_of_two_only() -> None:
+    with pytest.raises(ValueError, match="power of two"):
+        E2Softmax(scale=0.1).words(np.zeros((1, 4), dtype=np.int64))
+    wide, narrow = gaussian(384, 3.0, rows=4), gaussian(384, 1.0, rows=4)
+    assert E2Softmax().calibrated(wide).scale == 1 / 8
+    assert E2Softmax().calibrated(narrow).scale == 1 / 16
+
+
+def test_consmax_multiplies_two_nibbles_and_depends_on_no_other_element() -> None:
+    design = dataclasses.replace(ConSmax(), scale=1 / 16, beta=1.0, gamma=10.0)
+    raw = np.arange(-128, 128)
+    found = design.probabilities(raw)
+    assert np.abs(found / (np.exp(raw / 16 - 1) / 10) - 1).max() < 0.013
+    assert np.array_equal(design.probabilities(raw[5:9]), found[5:9])
+
+
+def test_a_design_without_a_scale_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"i-bert: has no scale; give scale=... or take calibrated"):
+        get_rival("i-bert").words(np.zeros((1, 3), dtype=np.int64))
+
+
+def test_unknown_names_are_refused_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match="unknown rival 'rival:itta': must be one of exact"):
+        get_rival("rival:itta")
+    with pytest.raises(ValueError, match="options of fq-vit are: none"):
+        get_rival("fq-vit:deferred")
+    assert get_attention("rival:ita") is get_rival("ita")
+    assert get_attention("paper+fold") == get_spec("paper+fold")
+
+
+def test_gaussian_rows_are_the_same_for_everyone() -> None:
+    length, deviation = GAUSSIAN["384"]
+    scores = gaussian(length, deviation)
+    exact = softmax(scores, np.ones_like(scores, dtype=bool))
+    assert np.array_equal(scores, gaussian(length, deviation))
+    assert l1(exact, exact) == 0 and mass(exact) == pytest.approx(1)
