@@ -26,7 +26,11 @@ def fixed(design: Rival) -> Rival:
 @everyone
 def test_states_where_it_comes_from_and_what_it_needs(name: str) -> None:
     about = DESIGNS[name].about
-    assert about.title and about.sources and about.confidence and DESIGNS[name].gives and about.takes
+    assert about.title
+    assert about.sources
+    assert about.confidence
+    assert DESIGNS[name].gives
+    assert about.takes
     assert about.kind in ("reference", "ours", "rival")
 
 
@@ -35,8 +39,10 @@ def test_states_where_it_comes_from_and_what_it_needs(name: str) -> None:
 def test_takes_rows_of_any_length_and_shape(name: str, length: int) -> None:
     scores = np.random.default_rng(length).normal(0, 2, (2, 3, length))
     found = DESIGNS[name].compute(scores)
-    assert found.shape == scores.shape and found.dtype == np.float64
-    assert (found >= 0).all() and np.isfinite(found).all()
+    assert found.shape == scores.shape
+    assert found.dtype == np.float64
+    assert (found >= 0).all()
+    assert np.isfinite(found).all()
     if length == 1 and not isinstance(DESIGNS[name], ConSmax):
         assert np.abs(found - 1).max() < 0.25
 
@@ -59,7 +65,8 @@ def test_masked_elements_may_be_nan_and_a_row_without_elements_is_0(name: str) -
     scores = np.array([[1.0, np.nan, 2.0], [np.nan, np.inf, 0.0]])
     mask = np.array([[True, False, True], [False, False, False]])
     found = DESIGNS[name].compute(scores, mask)
-    assert (found[0, [0, 2]] > 0).all() and found[0, 1] == 0
+    assert (found[0, [0, 2]] > 0).all()
+    assert found[0, 1] == 0
     assert (found[1] == 0).all()
 
 
@@ -73,7 +80,9 @@ def test_refuses_scores_that_are_not_finite(name: str) -> None:
 def test_equal_scores_get_equal_probabilities_and_order_is_kept(name: str) -> None:
     scores = np.array([[0.5, -3.0, 0.5, 2.0, -3.0, 2.0]])
     found = DESIGNS[name].compute(scores)[0]
-    assert found[0] == found[2] and found[1] == found[4] and found[3] == found[5]
+    assert found[0] == found[2]
+    assert found[1] == found[4]
+    assert found[3] == found[5]
     assert found[3] >= found[0] >= found[1]
 
 
@@ -134,7 +143,8 @@ def test_a_row_of_the_table_has_the_keys_that_others_read() -> None:
     recorded = gaussian(30, 2.0, rows=3)
     row = measure_design(DESIGNS["ita"], recorded)
     assert {"name", "kind", "l1_128", "l1_384", "mass_2048", "mass_8192", "kl_recorded", "needs"} <= set(row)
-    assert row["name"] == "ita" and row["kind"] == "rival"
+    assert row["name"] == "ita"
+    assert row["kind"] == "rival"
 
 
 def test_our_options_keep_the_mass_that_fixed_words_lose() -> None:
@@ -192,4 +202,5 @@ def test_gaussian_rows_are_the_same_for_everyone() -> None:
     scores = gaussian(length, deviation)
     exact = softmax(scores, np.ones_like(scores, dtype=bool))
     assert np.array_equal(scores, gaussian(length, deviation))
-    assert l1(exact, exact) == 0 and mass(exact) == pytest.approx(1)
+    assert l1(exact, exact) == 0
+    assert mass(exact) == pytest.approx(1)

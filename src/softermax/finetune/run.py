@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from softermax.finetune.tasks import get_task
-from softermax.spec import get_spec
+from softermax.rivals import Rival, get_attention
 
 Arm = Literal["fp32", "int8", "softermax"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
@@ -34,7 +34,8 @@ class Run:
     task: str = "movies"
     arm: Arm = "softermax"
     preset: str = "paper"
-    """The spec of the softermax arm, with ``+absorbed`` where log2(e) goes into the weights; other arms ignore it."""
+    """The spec of the softermax arm, with ``+absorbed`` where log2(e) goes into the weights, or ``rival:NAME``; other
+    arms ignore it."""
     model: str = "minilm"
     seed: int = 0
     epochs: float = 2.0
@@ -60,8 +61,8 @@ class Run:
         if self.arm not in ARMS:
             raise ValueError(f"unknown arm {self.arm!r}: must be one of {', '.join(ARMS)}")
         if self.arm == "softermax":
-            spec = get_spec(self.spec_name)
-            if self.is_absorbed and spec.base != "paper":
+            base = self.base
+            if self.is_absorbed and base != "paper":
                 raise ValueError(f"preset = {self.preset!r}: either a fold or {ABSORBED}, not both")
         stages = {"": self} | ({"first stage: ": self.first} if self.first else {})
         for where, stage in stages.items():
@@ -88,8 +89,14 @@ class Run:
 
     @property
     def spec_name(self) -> str:
-        """What `get_spec` takes."""
+        """What `get_attention` takes."""
         return self.preset.removesuffix(ABSORBED)
+
+    @property
+    def base(self) -> str:
+        """``paper`` where scores are powers of two as they are; ``fold`` for base e, which every rival has."""
+        spec = get_attention(self.spec_name)
+        return "fold" if isinstance(spec, Rival) else spec.base
 
     @property
     def first_run(self) -> Run:
@@ -138,8 +145,13 @@ def _digest(folder: Path, state: tuple[tuple[str, int, int], ...]) -> str:
 
 def settings(run: Run) -> dict[str, Any]:
     """What ``run.json`` holds: the fields of a run, and the spec that its preset names."""
-    spec = get_spec(run.spec_name).to_dict() if run.arm == "softermax" else None
+    spec = _setting(run) if run.arm == "softermax" else None
     return {**dataclasses.asdict(run), "spec": spec}
+
+
+def _setting(run: Run) -> dict[str, Any]:
+    spec = get_attention(run.spec_name)
+    return {"rival": spec.name} if isinstance(spec, Rival) else spec.to_dict()
 
 
 def run_from(values: dict[str, Any]) -> Run:

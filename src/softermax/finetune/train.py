@@ -50,7 +50,6 @@ from softermax.models.pretrained import allowed_models, find_model
 from softermax.models.quantization import quantize
 from softermax.models.quantization import save as save_model
 from softermax.progress import Progress
-from softermax.spec import get_spec
 
 CALIBRATION_ROWS = 256
 EVAL_TOKENS = 2048
@@ -117,7 +116,7 @@ def prepare(
     Bucketing(train.lengths, run.batch, run.seed)
     if run.is_absorbed:
         absorb_base(model, run.spec_name)
-    elif is_absorbed(model) and (run.arm != "softermax" or get_spec(run.spec_name).base != "paper"):
+    elif is_absorbed(model) and (run.arm != "softermax" or run.base != "paper"):
         raise ValueError(
             f"model {name!r}: log2(e) is absorbed in its weights, so it needs a preset without fold"
         )

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from softermax.functional import softermax
-from softermax.models import coverage, masks
+from softermax.models import coverage, masks, rivals
+from softermax.rivals import Rival, get_rival
 from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
 _CARRIED_BY_MASK = {"is_causal", "sliding_window"}
@@ -25,6 +26,8 @@ _NO_EFFECT = {
     "output_hidden_states", "output_router_logits", "position_embeddings", "position_ids", "return_dict",
     "use_cache",
 }  # fmt: skip
+RIVAL = "rival"
+"""In a config's setting, instead of a spec's fields: the name of a design of `softermax.rivals`."""
 _HANDLED = _CARRIED_BY_MASK | _NO_EFFECT
 
 
@@ -69,13 +72,18 @@ def softermax_attention(
     position_bias: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, Tensor]:
-    """transformers' attention interface, with Softermax by the spec in ``module.config``."""
+    """transformers' attention interface, with Softermax by the spec in ``module.config``, or the rival named there."""
     spec = _module_spec(module)
     key, value = _repeated(query, key), _repeated(query, value)
     scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
-    if biased:
-        mask = masks.within_reach(scores, mask, spec)
-    probabilities = _softermax(scores, mask, spec, masks.lanes_before(attention_mask, spec))
+    if isinstance(spec, Rival):
+        if biased:
+            mask = rivals.within_rivals_reach(scores, mask)
+        probabilities = rivals.rival_probabilities(scores, mask, spec, module)
+    else:
+        if biased:
+            mask = masks.within_reach(scores, mask, spec)
+        probabilities = _softermax(scores, mask, spec, masks.lanes_before(attention_mask, spec))
     return _weighted(module, query, key, value, scores, mask, probabilities, dropout)
 
 
@@ -105,8 +113,10 @@ def softmax_attention(
     return _weighted(module, query, key, value, scores, mask, probabilities, dropout)
 
 
-def read_spec(setting: Mapping[str, Any]) -> AnySpec:
-    """The spec in a config: its fields, or in folders of earlier versions ``spec`` and ``deferred``."""
+def read_spec(setting: Mapping[str, Any]) -> AnySpec | Rival:
+    """The spec in a config: its fields, or in folders of earlier versions ``spec`` and ``deferred``; or a rival."""
+    if RIVAL in setting:
+        return get_rival(setting[RIVAL])
     if "spec" not in setting:
         return spec_from_dict(setting)
     spec = spec_from_dict(setting["spec"])
@@ -179,7 +189,7 @@ def _is_causal(module: nn.Module, others: dict[str, Any]) -> bool:
     return bool(getattr(module, "is_causal", False) if given is None else given)
 
 
-def _module_spec(module: nn.Module) -> AnySpec:
+def _module_spec(module: nn.Module) -> AnySpec | Rival:
     setting = getattr(getattr(module, "config", None), "softermax", None)
     if setting is None:
         raise ValueError(
@@ -190,7 +200,7 @@ def _module_spec(module: nn.Module) -> AnySpec:
 
 
 @lru_cache(maxsize=64)
-def _read(items: tuple[tuple[str, Any], ...]) -> AnySpec:
+def _read(items: tuple[tuple[str, Any], ...]) -> AnySpec | Rival:
     return read_spec({name: dict(v) if isinstance(v, tuple) else v for name, v in items})
 
 

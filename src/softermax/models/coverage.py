@@ -154,5 +154,15 @@ def _owner(frame: FrameType | None) -> nn.Module | None:
     return None
 
 
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The innermost attention modules of a model: those that call an attention implementation."""
+    return [
+        module
+        for module in model.modules()
+        if _is_attention(module)
+        and not any(_is_attention(part) for part in module.modules() if part is not module)
+    ]
+
+
 def _is_attention(module: nn.Module) -> bool:
     return _ATTENTION.search(type(module).__name__) is not None

@@ -32,6 +32,7 @@ from torch import nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedConfig, PreTrainedModel
 
 from softermax.models.attention import (
+    RIVAL,
     Attended,
     observe,
     read_spec,
@@ -41,6 +42,9 @@ from softermax.models.attention import (
 from softermax.models.coverage import Watch
 from softermax.models.masks import attention_mask
 from softermax.models.mpnet import dispatching_class
+from softermax.models.rivals import add_constants, remove_constants
+from softermax.rivals import Rival, get_rival, is_rival
+from softermax.rivals.designs.consmax import ConSmax
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec
 
 __all__ = [
@@ -73,8 +77,11 @@ def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedM
     """Put Softermax into a loaded model. ``spec`` is a spec or what `get_spec` takes (``paper+fold``).
 
     With a `DeferredSpec` (``paper+fold:deferred``) the row is divided after P·V instead of before (A8), emulated.
+    ``rival:NAME`` puts in another design instead, see `softermax.rivals`.
     The model gets a config of its own: others that share the old one stay as they are.
     """
+    if isinstance(spec, str) and is_rival(spec):
+        return _enable_rival(model, get_rival(spec))
     chosen = get_spec(spec) if isinstance(spec, str) else spec
     if not isinstance(chosen, (SoftermaxSpec, DeferredSpec)):
         raise TypeError(f"spec = {spec!r}: must be a SoftermaxSpec, a DeferredSpec or the name of one")
@@ -84,7 +91,24 @@ def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedM
         )
     _switch(model, NAME)
     _store_spec(model, chosen.to_dict())
+    _prepare(model, chosen)
     return model
+
+
+def _enable_rival(model: PreTrainedModel, design: Rival) -> PreTrainedModel:
+    _require_base_e(model)
+    _switch(model, NAME)
+    _store_spec(model, {RIVAL: design.name})
+    _prepare(model, design)
+    return model
+
+
+def _prepare(model: PreTrainedModel, design: object) -> None:
+    """Constants for ConSmax, none for others."""
+    if isinstance(design, ConSmax):
+        add_constants(model, model.config.num_attention_heads)
+    else:
+        remove_constants(model.modules())
 
 
 def use_softmax(model: PreTrainedModel) -> PreTrainedModel:
@@ -105,8 +129,8 @@ def disable(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def enabled(model: PreTrainedModel) -> AnySpec | None:
-    """The spec that a model attends with, or None."""
+def enabled(model: PreTrainedModel) -> AnySpec | Rival | None:
+    """The spec, or the rival, that a model attends with, or None."""
     if model.config._attn_implementation != NAME:
         return None
     return read_spec(model.config.softermax)
@@ -204,6 +228,7 @@ def _store_spec(model: PreTrainedModel, setting: dict[str, Any]) -> None:
 
 
 def _forget_spec(model: PreTrainedModel) -> None:
+    remove_constants(model.modules())
     for config in _configs(model):
         if hasattr(config, "softermax"):
             del config.softermax
@@ -265,7 +290,9 @@ def _adopt(model: PreTrainedModel) -> None:
     if name == EXACT:
         _forget_spec(model)
     else:
-        _store_spec(model, spec or get_spec("paper").to_dict())
+        setting = spec or get_spec("paper").to_dict()
+        _store_spec(model, setting)
+        _prepare(model, read_spec(setting))
 
 
 def _register() -> None:

@@ -26,6 +26,7 @@ from softermax.files import replacing
 from softermax.models import quantization
 from softermax.models.drop_in import enabled
 from softermax.pytorch.onnx import exportable
+from softermax.rivals import Rival
 from softermax.spec import DeferredSpec
 
 OPSET = 18
@@ -62,6 +63,8 @@ def export_model(model: PreTrainedModel, path: str | os.PathLike[str]) -> Export
         raise ValueError(
             f"{type(model).__name__}: takes no input_ids and attention_mask; must be a model that does"
         )
+    if isinstance(enabled(model), Rival):
+        raise ValueError("rivals have no ONNX form; enable a spec")
     if isinstance(enabled(model), DeferredSpec):
         raise ValueError("deferred normalisation (A8) has no ONNX form; enable a spec without :deferred")
     was_training = model.training
