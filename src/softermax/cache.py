@@ -22,7 +22,8 @@ from softermax.files import replacing
 
 T = TypeVar("T")
 
-_ROOT = Path(__file__).parent
+ROOT = Path(__file__).parent
+"""The sources that keys are made of."""
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile)
 """What reading a broken file raises, whatever its format."""
 _COMPUTES_NOTHING = {f"softermax.{name}" for name in ("cache", "extras", "files", "progress", "results")}
@@ -98,10 +99,10 @@ def fingerprint(sources: tuple[str, ...]) -> str:
     for name in sources:
         if name.endswith("/"):
             found = {
-                path for path in (_ROOT / name).rglob("*") if path.suffix in (".py", ".cpp", ".h", ".json")
+                path for path in (ROOT / name).rglob("*") if path.suffix in (".py", ".cpp", ".h", ".json")
             }
         elif "/" in name:
-            found = {_ROOT / name}
+            found = {ROOT / name}
         else:
             found = _imported(f"softermax.{name}")
         if not found or not all(path.is_file() for path in found):
@@ -109,7 +110,7 @@ def fingerprint(sources: tuple[str, ...]) -> str:
         files |= found
     digest = hashlib.sha256()
     for path in sorted(files):
-        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + _code(path) + b"\0")
+        digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + _code(path) + b"\0")
     return digest.hexdigest()
 
 
@@ -126,7 +127,7 @@ def _imported(module: str) -> set[Path]:
 
 
 def _file_of(module: str) -> Path | None:
-    base = _ROOT.joinpath(*module.split(".")[1:])
+    base = ROOT.joinpath(*module.split(".")[1:])
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
 
 

@@ -47,7 +47,7 @@ _SIGNED = {
     "product": False,
 }
 _ROUND_DOWN_OR_NEAREST = ("truncate", "half-up", "half-even")
-_CHOICES: dict[str, tuple[str, ...]] = {
+CHOICES: dict[str, tuple[str, ...]] = {
     "input_rounding": _ROUND_DOWN_OR_NEAREST,
     "max_rounding": ("ceil", "truncate"),
     "unnormed_rounding": _ROUND_DOWN_OR_NEAREST,
@@ -210,7 +210,7 @@ class SoftermaxSpec(_Stored):
     def __post_init__(self) -> None:
         for name, signed in _SIGNED.items():
             object.__setattr__(self, name, _word(name, getattr(self, name), signed))
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise _refuse(name, repr(getattr(self, name)), f"must be {' or '.join(allowed)}")
         width = self.slice_width

@@ -28,7 +28,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr(cache, "_ROOT", tmp_path)
+    monkeypatch.setattr(cache, "ROOT", tmp_path)
     fingerprint.cache_clear()
     yield tmp_path
     fingerprint.cache_clear()

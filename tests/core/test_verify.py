@@ -77,7 +77,7 @@ def register(monkeypatch: pytest.MonkeyPatch, **loaders: Any) -> None:
 
 
 def absent() -> Any:
-    raise ImportError("torch is not installed; it comes with: pip install 'softermax[torch]'")
+    raise ImportError("torch is not installed; it comes with: pip install '.[torch]'")
 
 
 def test_the_installed_package_registers_bodies() -> None:
@@ -100,7 +100,7 @@ def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     bodies, missing = verify.find_bodies()
     assert [body.name for body in bodies] == ["a", "b1", "b2"]
     assert set(missing) == {"gone", "late"}
-    assert "softermax[torch]" in missing["gone"]
+    assert ".[torch]" in missing["gone"]
 
 
 def test_errors_other_than_imports_are_not_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,7 +246,7 @@ _DEFERRED_SLIDERS = {
 }
 _CHOICES = {
     f"{field}={option}": (field, option)
-    for field, options in spec_module._CHOICES.items()
+    for field, options in spec_module.CHOICES.items()
     for option in options
     if field not in ("output_mode", "base")
 }
@@ -261,7 +261,7 @@ def test_every_control_is_tested(page: Page) -> None:
     assert set(there) == {
         *_SLIDERS, *_DEFERRED_SLIDERS, *(field for field, _ in _CHOICES.values()), *others
     }  # fmt: skip
-    for field, options in spec_module._CHOICES.items():
+    for field, options in spec_module.CHOICES.items():
         offered = page.run(
             "return [...document.getElementById(arguments[0]).options].map((o) => o.value)", field
         )

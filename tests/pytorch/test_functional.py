@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the PyTorch operator needs softermax[torch]")
+torch = pytest.importorskip("torch", reason="the PyTorch operator needs .[torch]")
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the PyTorch operator needs softermax[torch]")
+torch = pytest.importorskip("torch", reason="the PyTorch operator needs .[torch]")
 
 import torch.autograd.forward_ad as forward_ad
 from functorch.compile import make_boxed_func

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the PyTorch operator needs softermax[torch]")
+torch = pytest.importorskip("torch", reason="the PyTorch operator needs .[torch]")
 
 from softermax import PRESETS, SoftermaxSpec, get_spec, golden
 from softermax.functional import bodies

@@ -26,7 +26,7 @@ def fail(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 
 def need_what_is_not_there(settings: Settings, progress: Progress) -> dict[str, Any]:
-    raise ImportError("nothing is not installed; it comes with: pip install 'softermax[nothing]'")
+    raise ImportError("nothing is not installed; it comes with: pip install '.[nothing]'")
 
 
 def die(settings: Settings, progress: Progress) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_a_stage_that_cannot_run_is_told_by_the_exit_code(
     monkeypatch.setattr(stages, "STAGES", (broken, *STAGES[1:]))
     assert main(["reproduce", "--stage", "ladder", "--out", str(tmp_path)]) == 1
     assert "ladder missing: nothing is not installed" in capsys.readouterr().err
-    assert "pip install 'softermax[nothing]'" in (tmp_path / "report.md").read_text()
+    assert "pip install '.[nothing]'" in (tmp_path / "report.md").read_text()
 
 
 def test_list_names_every_stage_and_runs_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from softermax.reproduce import display
 from softermax.reproduce.stage import Outcome
 from softermax.reproduce.stages import STAGES
 
-HOW = "torch is not installed; it comes with: pip install 'softermax[torch]'"
+HOW = "torch is not installed; it comes with: pip install '.[torch]'"
 
 
 def show(shown: display.Display) -> None:
@@ -52,7 +52,7 @@ def test_bars_show_the_same_with_brackets_and_all(monkeypatch: pytest.MonkeyPatc
     with display.display(STAGES[:2], quiet=False) as shown:
         assert isinstance(shown, display.Bars)
         show(shown)
-    assert "softermax[torch]" in terminal.getvalue()
+    assert ".[torch]" in terminal.getvalue()
     assert "about 1 min 15 s left" in terminal.getvalue()
     assert "ladder: Figure [3]: finding 4" in terminal.getvalue()
 

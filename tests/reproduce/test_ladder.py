@@ -33,7 +33,7 @@ def test_each_step_is_compared_with_what_it_approximates() -> None:
 
 
 def test_demo_prints_the_worked_example_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("matplotlib", reason="the picture needs softermax[cli]")
+    pytest.importorskip("matplotlib", reason="the picture needs .[cli]")
     picture = tmp_path / "new" / "ladder.svg"
     assert main(["demo", "--out", str(picture)]) == 0
     printed = capsys.readouterr().out

@@ -98,7 +98,7 @@ def test_one_stage_alone_leaves_the_others_as_they_are(tmp_path: Path) -> None:
     ("function", "status", "reason"),
     [
         ("fail", "failed", "RuntimeError: it broke"),
-        ("need_what_is_not_there", "missing", "pip install 'softermax[nothing]'"),
+        ("need_what_is_not_there", "missing", "pip install '.[nothing]'"),
         ("die", "failed", "SIGKILL"),
         ("no_number", "failed", "ValueError"),
         ("no_such_function", "failed", "no_such_function"),
@@ -221,7 +221,7 @@ def test_an_interrupted_run_leaves_nothing_broken_and_goes_on(tmp_path: Path, ca
 
 def test_the_time_left_follows_the_pace_of_what_is_done() -> None:
     stages = [stub(name) for name in ("a", "b", "c")]
-    estimate = running._Estimate(stages, "quick")
+    estimate = running.Estimate(stages, "quick")
     assert estimate.left(stages[0], 0.0, 0.0) == pytest.approx(3.0)
     estimate.finish(stages[0], 4.0)
     assert estimate.left(stages[1], 0.0, 0.0) == pytest.approx(8.0)

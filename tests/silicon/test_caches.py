@@ -33,8 +33,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def own_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the sources that keys are made from."""
     copy = tmp_path / "softermax"
-    shutil.copytree(cache._ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    monkeypatch.setattr(cache, "_ROOT", copy)
+    shutil.copytree(cache.ROOT, copy, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    monkeypatch.setattr(cache, "ROOT", copy)
     cache.fingerprint.cache_clear()
     return copy
 

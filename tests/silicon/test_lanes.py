@@ -115,7 +115,7 @@ def test_a_lanes_words_are_the_softwares(
     nangate45: Library, random_operands: Operands, kind: type[LaneDesign]
 ) -> None:
     lane = kind(PEConfig(2, 4, 1024, 2048, 768))
-    result = lane.measure(nangate45, 1.5, random_operands)
+    result = lane.measure_lane(nangate45, 1.5, random_operands)
     assert result.words_equal > 0
     assert result.pj("random", GLITCHES) > 0
     assert [energy.mode for energy in result.energy] == [GLITCHES]

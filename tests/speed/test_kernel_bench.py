@@ -54,11 +54,11 @@ def test_memcpy_is_a_limit_its_source_and_copy_do_not_alias(columns: int) -> Non
     """At a distance of whole pages a processor confuses the two, and memcpy takes ten times as long."""
     x = bench.scores(max(1, bench.IN_CACHE // columns), columns)
     distances = set()
-    for distance in bench._APART:
-        out = bench._apart(x, distance)
+    for distance in bench.DISTANCES:
+        out = bench.placed_apart(x, distance)
         assert out.shape == x.shape
         distances.add((out.ctypes.data - x.ctypes.data) % 4096)
-    assert distances == set(bench._APART)
+    assert distances == set(bench.DISTANCES)
     assert 0 not in distances
     copy = bench.copying(x)
     copy()
@@ -75,7 +75,7 @@ def test_memcpy_is_the_fastest_of_several_places(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(bench.time, "perf_counter", lambda: next(calls))
     copy = bench.copying(x)
     (out,) = [cell.cell_contents for cell in copy.__closure__ or () if cell.cell_contents is not x]
-    assert (out.ctypes.data - x.ctypes.data) % 4096 == bench._APART[3]
+    assert (out.ctypes.data - x.ctypes.data) % 4096 == bench.DISTANCES[3]
 
 
 def test_a_race_reports_their_time_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:

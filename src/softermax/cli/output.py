@@ -16,7 +16,7 @@ from softermax.files import write_text
 from softermax.progress import Progress, silent
 from softermax.results import Envelope, enveloped
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 
 
 def text(value: Any) -> str:
@@ -36,7 +36,9 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
 
 
-def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence[str] | None = None) -> None:
+def print_table(
+    rows: Sequence[TableRow], title: str | None = None, columns: Sequence[str] | None = None
+) -> None:
     """Rows as a table; the columns are the first row's keys unless given.
 
     No name is ever cut: where a terminal is too narrow for a drawn table even in several lines, it gets a plain one.
@@ -81,7 +83,7 @@ def print_table(rows: Sequence[Row], title: str | None = None, columns: Sequence
         show(line)
 
 
-def markdown_table(rows: Sequence[Row], columns: Sequence[str] | None = None) -> str:
+def markdown_table(rows: Sequence[TableRow], columns: Sequence[str] | None = None) -> str:
     columns = columns or (list(rows[0]) if rows else [])
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(text(row.get(name)) for name in columns) + " |" for row in rows]
@@ -91,7 +93,7 @@ def markdown_table(rows: Sequence[Row], columns: Sequence[str] | None = None) ->
 def write_result(
     args: argparse.Namespace,
     name: str,
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     page: str,
     packages: Sequence[str] = ("numpy",),
     notes: Mapping[str, Any] | None = None,

@@ -71,7 +71,7 @@ def reproduce(
         stage.name: None if fresh and stage.name in chosen else earlier(stage, mode, options)
         for stage in stages
     }
-    estimate = _Estimate([stage for stage in stages if stage.name in chosen and not ready[stage.name]], mode)
+    estimate = Estimate([stage for stage in stages if stage.name in chosen and not ready[stage.name]], mode)
     for stage in stages:
         outcome = ready[stage.name]
         if stage.name in chosen:
@@ -109,7 +109,7 @@ def _run(
     mode: Mode,
     options: Mapping[str, Any],
     fresh: bool,
-    estimate: _Estimate,
+    estimate: Estimate,
     display: Display | None,
 ) -> Outcome:
     settings = stage.settings(mode, options)
@@ -192,7 +192,7 @@ def _end(worker: subprocess.Popen[bytes]) -> None:
             continue
 
 
-class _Estimate:
+class Estimate:
     """The time left: what the stages are expected to take, corrected by what those before them took."""
 
     def __init__(self, stages: Sequence[Stage], mode: Mode) -> None:

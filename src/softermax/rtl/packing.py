@@ -27,7 +27,7 @@ def words_of(layout: data.Layout) -> int:
 
 def pack(layout: data.StructLayout, fields: Mapping[str, Any]) -> Words:
     """One row of words for each element of the fields' first axis. Arrays have lanes as second axis;
-    a field of one bit a lane may be given as a boolean array of lanes."""
+    a field of one bit per lane may be given as a boolean array of lanes."""
     values = {name: np.asarray(fields[name]) for name, _ in layout}
     count = len(next(iter(values.values())))
     packed = np.zeros((count, words_of(layout)), dtype=np.uint64)

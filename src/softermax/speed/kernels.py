@@ -28,7 +28,7 @@ LARGE = 64 << 20
 COLUMNS = (64, 128, 384, 512, 1024, 2048, 4096, 16384)
 
 _PAGE = 4096
-_APART = (64, 576, 1088, 2112, 3136)
+DISTANCES = (64, 576, 1088, 2112, 3136)
 """Bytes modulo a page that lie between a source and its copy. At 0 a processor takes a load for one that waits for
 the store before it, and memcpy is up to ten times slower than it can be."""
 
@@ -96,11 +96,11 @@ def copying(x: NDArray[np.int8]) -> Callable[[], Any]:
             best = min(best, time.perf_counter() - started)
         return best
 
-    out = min((_apart(x, distance) for distance in _APART), key=seconds)
+    out = min((placed_apart(x, distance) for distance in DISTANCES), key=seconds)
     return lambda: np.copyto(out, x)
 
 
-def _apart(x: NDArray[np.int8], distance: int) -> NDArray[np.int8]:
+def placed_apart(x: NDArray[np.int8], distance: int) -> NDArray[np.int8]:
     """Room for a copy of ``x``, that many bytes after it modulo a page."""
     room = np.empty(x.nbytes + _PAGE, dtype=np.int8)
     start = (x.ctypes.data + distance - room.ctypes.data) % _PAGE

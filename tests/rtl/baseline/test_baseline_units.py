@@ -161,7 +161,7 @@ def test_online_takes_a_slice_a_cycle_if_four_rows_take_turns(open_rows: int, ap
     source = Port(unit.slices, slices)
     unnormed, sums = Port(unit.unnormed, expected=len(slices)), Port(unit.sums, expected=open_rows)
     run(unit, [source], [unnormed, sums])
-    # The pipeline in front of the loop fills up at a slice a cycle.
+    # The pipeline in front of the loop fills up at one slice per cycle.
     filled = unit.sum_latency
     assert set(np.diff(source.cycles)[filled:]) == {apart}
     assert set(np.diff(unnormed.cycles)[filled:]) == {apart}

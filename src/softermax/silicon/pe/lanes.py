@@ -50,7 +50,7 @@ class LaneDesign(Design):
     def job(self, data: Operands) -> GateJob:
         """Every copy is a lane, with data of its own."""
 
-    def measure(self, library: Library, clock_ns: float, data: Operands) -> Result:
+    def measure_lane(self, library: Library, clock_ns: float, data: Operands) -> Result:
         """The lane's netlist, held against the software's integers, and its energy with glitches."""
         return measure_jobs(self, library, clock_ns, {data.name: self.job(data)}, modes=(GLITCHES,))
 
