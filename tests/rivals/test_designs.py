@@ -140,7 +140,7 @@ def test_errors_are_near_those_of_an_earlier_reading(name: str) -> None:
 
 
 def test_a_row_of_the_table_has_the_keys_that_others_read() -> None:
-    recorded = gaussian(30, 2.0, rows=3)
+    recorded = gaussian(30, 2.0, rows=6).reshape(2, 3, 30)
     row = measure_design(DESIGNS["ita"], recorded)
     assert {"name", "kind", "l1_128", "l1_384", "mass_2048", "mass_8192", "kl_recorded", "needs"} <= set(row)
     assert row["name"] == "ita"

@@ -23,11 +23,11 @@ from typing import Any
 
 from softermax import __version__
 
-GROUPS = ("core", "explorer", "speed", "models", "hardware", "silicon", "report", "completion")
+GROUPS = ("core", "explorer", "rivals", "speed", "models", "hardware", "silicon", "report", "completion")
 """Modules beside this one."""
 
 STORY = {
-    "arithmetic": ("demo", "explore", "presets", "tables", "verify"),
+    "arithmetic": ("demo", "explore", "presets", "tables", "verify", "rivals"),
     "models": ("attention", "evaluate", "finetune", "accuracy", "perplexity", "export"),
     "kernels": ("info", "bench", "breakdown"),
     "hardware": ("rtl",),

@@ -1,6 +1,7 @@
 """How far each design is from the softmax: L1 and KL of its rows, and the mass that rows keep.
 
-All designs see the same scores: Gaussian rows of a fixed seed and, where they are given, recorded ones.
+All designs see the same scores: Gaussian rows of a fixed seed and, where they are given, recorded ones. Recorded scores have
+a layer as their first axis: each is calibrated by itself, as in a model.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def measure_design(design: Rival, recorded: Scores | None = None, seed: int = 0)
         found, exact = design.compute(scores), _exact(scores)
         row[f"l1_{column}"], row[f"kl_{column}"] = l1(found, exact), divergence(found, exact)
     if recorded is not None:
-        found, exact = design.compute(recorded), _exact(recorded)
+        found, exact = np.stack([design.compute(layer) for layer in recorded]), _exact(recorded)
         row["l1_recorded"], row["kl_recorded"] = l1(found, exact), divergence(found, exact)
         row["mass_recorded"] = mass(found)
     for length in LENGTHS:
