@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,12 @@ from softermax.rtl.unit import Event, Unit
 from softermax.spec import DeferredSpec
 
 MAX_COLUMNS = 256
+
+
+def weight_of(unnormed: Value, spec: DeferredSpec) -> Value:
+    """A weight (A8) of an unnormed word: half up to its fraction, saturated."""
+    dropped = spec.scores.unnormed.fraction - spec.weight.fraction
+    return saturate(shift_right(unnormed, dropped, "half-up"), spec.weight.bits)
 
 
 class DeferredTail(Unit):
@@ -123,14 +129,12 @@ class DeferredTail(Unit):
         """Stage 1: weights and values of stage 2; how far the max grew and whether the row begins, of stage 3."""
         spec, slices = self.spec, self.slices
         bits = unnormed_bits(spec.scores)
-        dropped = spec.scores.unnormed.fraction - spec.weight.fraction
         weights = [
             Signal(unsigned(spec.weight.bits), reset_less=True, name=f"w_{i}") for i in range(self.lanes)
         ]
         with m.If(into[2]):
             for lane, w in enumerate(weights):
-                rounded = shift_right(slices.p.u[lane][:bits], dropped, "half-up")
-                m.d.sync += w.eq(saturate(rounded, spec.weight.bits))
+                m.d.sync += w.eq(weight_of(slices.p.u[lane][:bits], spec))
         values = register(m, slices.p.v, into[2], "values")
         before = register(m, slices.p.max, into[2], "before")
         grown = (slices.p.max - before)[: spec.scores.max.integer]

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import QFormat
-from softermax.rtl.arithmetic.rounding import saturate, shift_right
+from softermax.rtl.deferred import weight_of
 from softermax.rtl.payloads import integer_max, lanes_of
 from softermax.rtl.power_of_two import PowerOfTwo
 from softermax.rtl.sizes import check_buildable
@@ -45,10 +45,8 @@ class Weights(wiring.Component):
         m.submodules.power_of_two = power = self.power_of_two
         for name in ("x", "mask", "enable_2", "running_max", "enable_3"):
             m.d.comb += getattr(power, name).eq(getattr(self, name))
-        dropped = self._spec.scores.unnormed.fraction - self._spec.weight.fraction
         for lane in range(len(self.mask)):
-            rounded = shift_right(power.unnormed[lane], dropped, "half-up")
-            m.d.comb += self.unnormed[lane].eq(saturate(rounded, self._spec.weight.bits))
+            m.d.comb += self.unnormed[lane].eq(weight_of(power.unnormed[lane], self._spec))
         return m
 
 
