@@ -86,3 +86,19 @@ inline __m256i _mm512_cvtps_ph(__m512 v, int how) {
     return r;
 }
 #endif
+#ifndef _mm512_maskz_loadu_epi8
+inline __m512i _mm512_maskz_loadu_epi8(uint64_t mask, const void* p) {
+    alignas(64) uint8_t to[64] = {};
+    for (int i = 0; i < 64; i++)
+        if (mask >> i & 1) to[i] = static_cast<const uint8_t*>(p)[i];
+    return _mm512_loadu_si512(to);
+}
+#endif
+#ifndef _mm512_reduce_add_epi32
+inline int32_t _mm512_reduce_add_epi32(__m512i v) {
+    uint32_t from[16], all = 0;
+    std::memcpy(from, &v, sizeof from);
+    for (uint32_t one : from) all += one;
+    return int32_t(all);
+}
+#endif

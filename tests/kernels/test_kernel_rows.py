@@ -90,6 +90,17 @@ def test_zero_size(shape: tuple[int, ...], path: str) -> None:
     assert exponent.shape == shape[:-1]
 
 
+def test_long_rows_whose_max_stays_grows_late_or_is_met_again(spec: SoftermaxSpec, path: str) -> None:
+    rng = np.random.default_rng(3)
+    raw = words(rng, 6, 20_000, spread=6)
+    raw[0, 5], raw[1, 9_000:] = 60, 61  # stays; grows once, and later blocks meet it again
+    raw[2, ::777] = np.linspace(0, 127, len(raw[2, ::777])).astype(np.int8)  # grows all along
+    raw[3] = 24  # an integer: every u is 1
+    raw[4] = rng.integers(-128, -119, raw.shape[1])  # nothing lies below the tables
+    raw[5, ::3], raw[5, 1::3] = 127, 124  # 31.75 has no ceiling
+    assert_golden(softermax_int8(raw, spec), raw, spec, np.ones(raw.shape, dtype=bool))
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_sums_that_saturate(name: str, path: str) -> None:
     spec = PRESETS[name]

@@ -59,6 +59,7 @@ struct Avx2 {
     using F = __m256;
     struct Sums {
         __m256i low[4], high[2];  // u has a high byte only within the first 32 steps
+        bool narrow;              // or only within the first 4, and is zero past the first 48
     };
     struct Words {
         __m256i y[3];  // an 8-bit output is zero past the first 44 steps
@@ -72,6 +73,13 @@ struct Avx2 {
     SMX_TARGET static Bytes load(const int8_t* p) { return load(static_cast<const void*>(p)); }
     SMX_TARGET static Bytes load(const uint8_t* p) { return load(static_cast<const void*>(p)); }
     SMX_TARGET static void store(void* p, Bytes v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+    SMX_TARGET static Bytes load_first(const void* p, int n) {
+        if (n >= W) return load(p);
+        if (n <= 0) return _mm256_setzero_si256();
+        alignas(32) uint8_t some[W] = {};
+        std::memcpy(some, p, size_t(n));
+        return load(static_cast<const void*>(some));
+    }
     SMX_TARGET static void stream(void* p, Bytes v) { _mm256_stream_si256(static_cast<__m256i*>(p), v); }
     SMX_TARGET static void fence() { _mm_sfence(); }
     SMX_TARGET static Bytes hidden(const uint8_t* keep) {
@@ -97,6 +105,8 @@ struct Avx2 {
             high[i] = uint8_t((u[i] ^ next) >> 8);
         }
         Sums t;
+        t.narrow = true;
+        for (int i = 4; i < SMX_STEPS; i++) t.narrow &= u[i] < (i < 48 ? 256u : 1u);
         for (int j = 0; j < 4; j++) t.low[j] = both(low + 16 * j);
         for (int j = 0; j < 2; j++) t.high[j] = both(high + 16 * j);
         return t;
@@ -133,8 +143,8 @@ struct Avx2 {
     }
 
     template <bool Masked, int Width>
-    SMX_TARGET static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep,
-                                     int& carry, int8_t* c, uint32_t* terms) {
+    SMX_TARGET static void block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry,
+                                 Block& out) {
         __m256i v[4], off[4];
         for (int j = 0; j < 4; j++) {
             v[j] = load(x + 32 * j);
@@ -144,7 +154,7 @@ struct Avx2 {
             Masked ? x86_slice_maxima(sink(v[0], off[0]), sink(v[1], off[1]), sink(v[2], off[2]), sink(v[3], off[3]))
                    : x86_slice_maxima(v[0], v[1], v[2], v[3]);
         const __m128i top = x86_ceilings<Width>(found, s.max_ceil, carry);
-        _mm_storel_epi64(reinterpret_cast<__m128i*>(c), top);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(out.c), top);
         const __m256i tops = _mm256_broadcastsi128_si256(top);
         __m256i sums[4];
         for (int j = 0; j < 4; j++) {
@@ -156,12 +166,57 @@ struct Avx2 {
             high = _mm256_sad_epu8(high, _mm256_setzero_si256());
             sums[j] = _mm256_add_epi64(low, _mm256_slli_epi64(high, 8));
         }
+        x86_terms<Width>(slice_sums(sums), top, s, out);
+    }
+    // Sums of eight bytes each to those of slices 0 4 2 6 | 1 5 3 7.
+    SMX_TARGET static __m256i slice_sums(const __m256i* sums) {
         // Each slice has two partial sums of 64 bits; they fit 32, so two vectors share one.
         __m256i a = _mm256_or_si256(sums[0], _mm256_slli_epi64(sums[2], 32));
         __m256i b = _mm256_or_si256(sums[1], _mm256_slli_epi64(sums[3], 32));
         a = _mm256_add_epi32(a, _mm256_shuffle_epi32(a, 0x4e));  // slices 0, 4 | 1, 5
         b = _mm256_add_epi32(b, _mm256_shuffle_epi32(b, 0x4e));  // slices 2, 6 | 3, 7
-        return x86_terms<Width>(_mm256_unpacklo_epi64(a, b), s, terms);
+        return _mm256_unpacklo_epi64(a, b);
+    }
+    template <int Width>
+    SMX_TARGET static int64_t flat(const Sums& t, const smx_spec& s, int c, const int8_t* x, int64_t n, uint64_t& d) {
+        const __m256i top = set1(c), zero = _mm256_setzero_si256();
+        const __m256i most = set1(highest_within(c, s.max_ceil));
+        const bool narrow = t.narrow && c - 4 >= -128;
+        const __m256i small = set1(c - 4);  // up to here a narrow u has one byte
+        const __m128i by = _mm_cvtsi32_si128(s.sum_shift);
+        const __m256i bias = _mm256_set1_epi32(int(s.sum_bias));
+        __m256i acc = zero;
+        int64_t at = 0;
+        for (; at + BLOCK <= n; at += BLOCK) {
+            __m256i v[4], sums[4];
+            for (int j = 0; j < 4; j++) v[j] = load(x + at + 32 * j);
+            const __m256i highest = max(max(v[0], v[1]), max(v[2], v[3]));
+            if (narrow && !_mm256_movemask_epi8(_mm256_cmpgt_epi8(highest, small))) {
+                for (int j = 0; j < 4; j++) {
+                    const __m256i step = sub(top, v[j]);
+                    const __m256i a = _mm256_shuffle_epi8(t.low[0], _mm256_adds_epu8(step, set1(0x70)));
+                    const __m256i b = _mm256_shuffle_epi8(t.low[1], _mm256_adds_epu8(step, set1(0x60)));
+                    const __m256i d = _mm256_shuffle_epi8(t.low[2], _mm256_adds_epu8(step, set1(0x50)));
+                    sums[j] = _mm256_sad_epu8(_mm256_xor_si256(_mm256_xor_si256(a, b), d), zero);
+                }
+            } else {
+                if (_mm256_movemask_epi8(_mm256_cmpgt_epi8(highest, most))) break;
+                for (int j = 0; j < 4; j++) {
+                    __m256i low, high;
+                    unnormed(t, sub(top, v[j]), low, high);
+                    sums[j] = _mm256_add_epi64(_mm256_sad_epu8(low, zero),
+                                               _mm256_slli_epi64(_mm256_sad_epu8(high, zero), 8));
+                }
+            }
+            __m256i exact = slice_sums(sums);
+            if (Width == 32) exact = _mm256_add_epi32(exact, _mm256_permute2x128_si256(exact, exact, 1));
+            acc = _mm256_add_epi32(acc, _mm256_srl_epi32(_mm256_add_epi32(exact, bias), by));
+        }
+        alignas(32) uint32_t all[8];
+        store(all, acc);
+        // Slices of 32 stand in both halves.
+        for (int i = 0; i < (Width == 32 ? 4 : 8); i++) d += all[i];
+        return at;
     }
 
     SMX_TARGET static F set1f(float v) { return _mm256_set1_ps(v); }

@@ -55,6 +55,7 @@ struct Avx512 {
     using F = __m512;
     struct Sums {
         __m512i low, high;
+        bool narrow;  // u has a high byte only within the first 4 steps, and the last is zero
     };
     using Words = __m512i;
     struct Total {
@@ -66,6 +67,9 @@ struct Avx512 {
     SMX_TARGET static Bytes load(const int8_t* p) { return _mm512_loadu_si512(p); }
     SMX_TARGET static Bytes load(const uint8_t* p) { return _mm512_loadu_si512(p); }
     SMX_TARGET static void store(void* p, Bytes v) { _mm512_storeu_si512(p, v); }
+    SMX_TARGET static Bytes load_first(const void* p, int n) {
+        return _mm512_maskz_loadu_epi8(n < W ? (uint64_t(1) << n) - 1 : ~uint64_t(0), p);
+    }
     SMX_TARGET static void stream(void* p, Bytes v) { _mm512_stream_si512(static_cast<__m512i*>(p), v); }
     SMX_TARGET static void fence() { _mm_sfence(); }
     SMX_TARGET static Bytes hidden(const uint8_t* keep) {
@@ -89,7 +93,9 @@ struct Avx512 {
             low[i] = uint8_t(u[i]);
             high[i] = uint8_t(u[i] >> 8);
         }
-        return {load(low), load(high)};
+        bool narrow = u[SMX_STEPS - 1] == 0;
+        for (int i = 4; i < SMX_STEPS; i++) narrow &= u[i] < 256;
+        return {load(low), load(high), narrow};
     }
     SMX_TARGET static Bytes find(Bytes table, Bytes step) {
         return _mm512_maskz_permutexvar_epi8(_mm512_cmplt_epu8_mask(step, set1(SMX_STEPS)), step, table);
@@ -118,14 +124,14 @@ struct Avx512 {
         return _mm256_blendv_epi8(half(x), _mm256_set1_epi8(-128), hidden);
     }
     template <bool Masked, int Width>
-    SMX_TARGET static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep,
-                                     int& carry, int8_t* c, uint32_t* terms) {
+    SMX_TARGET static void block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry,
+                                 Block& out) {
         const __m128i found =
             Masked ? x86_slice_maxima(sunk(x, keep), sunk(x + 32, keep + 32), sunk(x + 64, keep + 64),
                                       sunk(x + 96, keep + 96))
                    : x86_slice_maxima(half(x), half(x + 32), half(x + 64), half(x + 96));
         const __m128i top = x86_ceilings<Width>(found, s.max_ceil, carry);
-        _mm_storel_epi64(reinterpret_cast<__m128i*>(c), top);
+        _mm_storel_epi64(reinterpret_cast<__m128i*>(out.c), top);
         const __m512i tops = _mm512_broadcast_i32x4(top);
         __m512i sums[2];
         for (int j = 0; j < 2; j++) {
@@ -139,7 +145,49 @@ struct Avx512 {
         __m512i both = _mm512_or_si512(sums[0], _mm512_slli_epi64(sums[1], 32));
         both = _mm512_add_epi32(both, _mm512_shuffle_epi32(both, SWAP_HALVES));  // 0, 4 | 1, 5 | 2, 6 | 3, 7
         const __m512i order = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 13, 12, 5, 4, 9, 8, 1, 0);
-        return x86_terms<Width>(_mm512_castsi512_si256(_mm512_permutexvar_epi32(order, both)), s, terms);
+        x86_terms<Width>(_mm512_castsi512_si256(_mm512_permutexvar_epi32(order, both)), top, s, out);
+    }
+
+    // A table by a score's low six bits instead of by its steps below c.
+    SMX_TARGET static Bytes by_score(Bytes table, int c) {
+        return _mm512_permutexvar_epi8(_mm512_sub_epi8(set1(c), load(COUNT)), table);
+    }
+    template <int Width>
+    SMX_TARGET static int64_t flat(const Sums& t, const smx_spec& s, int c, const int8_t* x, int64_t n, uint64_t& d) {
+        const __m512i zero = _mm512_setzero_si512(), low = by_score(t.low, c);
+        const __m512i least = set1(c - 63 < -128 ? -128 : c - 63), most = set1(highest_within(c, s.max_ceil));
+        const bool narrow = t.narrow && c - 4 >= -128;
+        const __m512i small = set1(c - 4);  // up to here a narrow u has one byte
+        const __m128i by = _mm_cvtsi32_si128(s.sum_shift);
+        const __m512i bias = _mm512_set1_epi32(int(s.sum_bias));
+        __m512i acc = zero;
+        int64_t at = 0;
+        for (; at + BLOCK <= n; at += BLOCK) {
+            const __m512i a = load(x + at), b = load(x + at + 64), highest = max(a, b);
+            __m512i both;
+            if (narrow && !_mm512_cmpgt_epi8_mask(highest, small)) {
+                const __m512i first = _mm512_sad_epu8(_mm512_permutexvar_epi8(max(a, least), low), zero);
+                const __m512i second = _mm512_sad_epu8(_mm512_permutexvar_epi8(max(b, least), low), zero);
+                both = _mm512_or_si512(first, _mm512_slli_epi64(second, 32));
+            } else {
+                if (_mm512_cmpgt_epi8_mask(highest, most)) break;
+                const __m512i high = by_score(t.high, c);
+                const auto in_a = _mm512_cmpge_epi8_mask(a, least), in_b = _mm512_cmpge_epi8_mask(b, least);
+                const __m512i lows = _mm512_or_si512(
+                    _mm512_sad_epu8(_mm512_maskz_permutexvar_epi8(in_a, a, low), zero),
+                    _mm512_slli_epi64(_mm512_sad_epu8(_mm512_maskz_permutexvar_epi8(in_b, b, low), zero), 32));
+                const __m512i highs = _mm512_or_si512(
+                    _mm512_sad_epu8(_mm512_maskz_permutexvar_epi8(in_a, a, high), zero),
+                    _mm512_slli_epi64(_mm512_sad_epu8(_mm512_maskz_permutexvar_epi8(in_b, b, high), zero), 32));
+                both = _mm512_add_epi32(lows, _mm512_slli_epi32(highs, 8));
+            }
+            both = _mm512_add_epi32(both, _mm512_shuffle_epi32(both, SWAP_HALVES));
+            if (Width == 32) both = _mm512_add_epi32(both, _mm512_shuffle_i32x4(both, both, 0xb1));
+            acc = _mm512_add_epi32(acc, _mm512_srl_epi32(_mm512_add_epi32(both, bias), by));
+        }
+        // A slice's sum stands in both halves of its 16 bytes.
+        d += uint64_t(uint32_t(_mm512_reduce_add_epi32(acc))) / (Width / 8);
+        return at;
     }
 
     SMX_TARGET static F set1f(float v) { return _mm512_set1_ps(v); }

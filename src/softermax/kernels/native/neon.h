@@ -49,6 +49,11 @@ struct Neon {
     static Bytes load(const uint8_t* p) { return vld1q_u8(p); }
     static Bytes load(const int8_t* p) { return vreinterpretq_u8_s8(vld1q_s8(p)); }
     static void store(void* p, Bytes v) { vst1q_u8(static_cast<uint8_t*>(p), v); }
+    static Bytes load_first(const void* p, int n) {
+        alignas(16) uint8_t some[W] = {};
+        std::memcpy(some, p, size_t(n < W ? n : W));
+        return load(some);
+    }
     static void stream(void* p, Bytes v) { store(p, v); }
     static void fence() {}
     static Bytes hidden(const uint8_t* keep) { return vceqq_u8(load(keep), vdupq_n_u8(0)); }
@@ -84,9 +89,13 @@ struct Neon {
     static Bytes look(const Words& t, Bytes step) { return vqtbl4q_u8(t, step); }
 
     template <bool Masked, int Width>
-    static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry, int8_t* c,
-                          uint32_t* terms) {
-        return block_in_order<Neon, Masked, Width>(t, s, x, keep, carry, c, terms);
+    static void block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry, Block& out) {
+        block_in_order<Neon, Masked, Width>(t, s, x, keep, carry, out);
+    }
+
+    template <int Width>
+    static int64_t flat(const Sums& t, const smx_spec& s, int c, const int8_t* x, int64_t n, uint64_t& d) {
+        return flat_in_order<Neon, Width>(t, s, c, x, n, d);
     }
 
     static F set1f(float v) { return vdupq_n_f32(v); }

@@ -68,6 +68,11 @@ struct Portable {
         return r;
     }
     static void store(void* p, const Bytes& v) { std::memcpy(p, v.b, W); }
+    static Bytes load_first(const void* p, int n) {
+        Bytes r{};
+        std::memcpy(r.b, p, size_t(n < W ? n : W));
+        return r;
+    }
     static void stream(void* p, const Bytes& v) { store(p, v); }
     static void fence() {}
     static Bytes hidden(const uint8_t* keep) {
@@ -125,9 +130,13 @@ struct Portable {
     }
 
     template <bool Masked, int Width>
-    static uint32_t block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry, int8_t* c,
-                          uint32_t* terms) {
-        return block_in_order<Portable, Masked, Width>(t, s, x, keep, carry, c, terms);
+    static void block(const Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep, int& carry, Block& out) {
+        block_in_order<Portable, Masked, Width>(t, s, x, keep, carry, out);
+    }
+
+    template <int Width>
+    static int64_t flat(const Sums& t, const smx_spec& s, int c, const int8_t* x, int64_t n, uint64_t& d) {
+        return flat_in_order<Portable, Width>(t, s, c, x, n, d);
     }
 
     static F set1f(float v) {

@@ -43,6 +43,9 @@ SMX_TARGET int largest(const int8_t* x, const uint8_t* keep, int64_t n) {
     return V::highest(best);
 }
 
+// The largest raw score of a slice that leaves 4m + 3 where it is.
+inline int highest_within(int c, bool ceil) { return ceil && c < 127 ? c - 3 : c; }
+
 constexpr int64_t PIECE_OF_SUM = 1 << 24;  // elements whose sums surely fit a policy's 32-bit lanes
 
 template <class V, bool Masked>
@@ -135,11 +138,25 @@ SMX_TARGET PowSum powsum_in_order(const typename V::Sums& table, const smx_spec&
     return p;
 }
 
+// What V::block finds in a block: A4's terms of its slices, 4m + 3 for every 16 elements, and two sums of the terms.
+struct Block {
+    alignas(64) int8_t c[SLICES];
+    alignas(64) uint32_t terms[SLICES];
+    uint32_t together;  // at most 128·(2^16 - 1)
+    uint32_t renormed;  // each term shifted left by what the max grew by since the first slice; up to MOST_GROWTH
+};
+
+// More of either would not surely fit 32 bits.
+constexpr int MOST_GROWTH = 8;
+constexpr int64_t MOST_FLAT = 1 << 13;
+
 // V::block for policies whose vector is one slice of 16.
 template <class V, bool Masked, int Width>
-SMX_TARGET uint32_t block_in_order(const typename V::Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep,
-                                   int& carry, int8_t* c, uint32_t* terms) {
-    uint32_t together = 0;
+SMX_TARGET void block_in_order(const typename V::Sums& t, const smx_spec& s, const int8_t* x, const uint8_t* keep,
+                               int& carry, Block& out) {
+    int8_t* c = out.c;
+    uint32_t* terms = out.terms;
+    out.together = out.renormed = 0;
     for (int at = 0; at < BLOCK; at += Width) {
         const uint8_t* kept = Masked ? keep + at : nullptr;
         const int found = largest<V, Masked>(x + at, kept, Width);
@@ -147,58 +164,69 @@ SMX_TARGET uint32_t block_in_order(const typename V::Sums& t, const smx_spec& s,
         const int top = ceiling(carry, s.max_ceil);
         for (int i = 0; i < Width / LANES; i++) *c++ = int8_t(top);
         *terms = (uint32_t(sum_piece<V, Masked>(t, s, top, x + at, kept, Width)) + s.sum_bias) >> s.sum_shift;
-        together += *terms++;
+        out.together += *terms;
+        out.renormed += *terms++ << (((top - out.c[0]) >> 2) & 31);
     }
-    return together;
 }
 
-// A4 for slices of 16 or 32: V::block takes 128 elements, carries the largest score on, and gives 4m + 3 for every 16
-// of them, the slices' terms and their total. While the running max stays, terms just add up; only where it grows do slices go one by one.
+// V::flat for policies whose vector is one slice of 16.
+template <class V, int Width>
+SMX_TARGET int64_t flat_in_order(const typename V::Sums& t, const smx_spec& s, int c, const int8_t* x, int64_t n,
+                                 uint64_t& d) {
+    const int most = highest_within(c, s.max_ceil);
+    int64_t at = 0;
+    for (; at + BLOCK <= n && largest<V, false>(x + at, nullptr, BLOCK) <= most; at += BLOCK)
+        for (int i = 0; i < BLOCK; i += Width)
+            d += (sum_piece<V, false>(t, s, c, x + at + i, nullptr, Width) + s.sum_bias) >> s.sum_shift;
+    return at;
+}
+
+// A4 for slices of 16 or 32. V::block takes 128 elements and carries the largest score on; V::flat takes the blocks
+// before the next one in which the running max grows, and adds up their terms. Rows are fast because the max soon stays.
 template <class V, bool Masked, int Width>
 SMX_TARGET PowSum powsum_blocks(const typename V::Sums& table, const smx_spec& s, const int8_t* x,
                                 const uint8_t* keep, int64_t n) {
     constexpr int STEP = Width / LANES;
     PowSum p{0, ceiling(-128, s.max_ceil)};
     int carry = -128;
-    alignas(64) int8_t c[SLICES];
-    alignas(64) uint32_t terms[SLICES / STEP];
+    Block b;
     alignas(64) int8_t last[BLOCK];
     alignas(64) uint8_t last_keep[BLOCK];
     for (int64_t at = 0; at < n; at += BLOCK) {
-        uint32_t together;  // at most 128·(2^16 - 1)
-        if (at + BLOCK <= n) {
-            together = V::template block<Masked, Width>(table, s, x + at, Masked ? keep + at : nullptr, carry, c, terms);
-        } else {
-            const size_t count = size_t(n - at);
-            for (int i = 0; i < BLOCK; i += V::W) {
-                V::store(last + i, V::set1(0));
-                V::store(last_keep + i, Masked ? V::set1(0) : V::first(int(n - at) > i ? int(n - at) - i : 0));
-            }
-            std::memcpy(last, x + at, count);
-            if (Masked) std::memcpy(last_keep, keep + at, count);
-            together = V::template block<true, Width>(table, s, last, last_keep, carry, c, terms);
-        }
-        if (c[SLICES - 1] == p.c) {
-            p.d += together;
+        if (!Masked && at) {
+            const int64_t most = n - at < MOST_FLAT ? n - at : MOST_FLAT;
+            at += V::template flat<Width>(table, s, p.c, x + at, most, p.d);
             if (p.d > s.powsum_high) p.d = s.powsum_high;
-            continue;
+            if (at == n) break;
         }
+        if (at + BLOCK <= n) {
+            V::template block<Masked, Width>(table, s, x + at, Masked ? keep + at : nullptr, carry, b);
+        } else {
+            for (int i = 0; i < BLOCK; i += V::W) {
+                const int some = int(n - at) > i ? int(n - at) - i : 0;
+                V::store(last + i, V::load_first(x + at + i, some));
+                V::store(last_keep + i, Masked ? V::load_first(keep + at + i, some) : V::first(some));
+            }
+            V::template block<true, Width>(table, s, last, last_keep, carry, b);
+        }
+        const int now = ceiling(carry, s.max_ceil);  // b.c's last, without the way through memory
         // Truncating shifts compose: where nothing saturates, one shift of the exact sum does for all slices.
-        const int first = c[0], last_c = c[SLICES - 1];
+        const int first = b.c[0], growth = (now - first) >> 2;
         p.d >>= (first - p.c) >> 2;
         p.c = first;
-        if (p.d + together <= s.powsum_high && last_c - first <= 4 * 32) {
-            uint64_t all = p.d;
-            for (int i = 0; i < SLICES / STEP; i++) all += uint64_t(terms[i]) << ((c[i * STEP] - first) >> 2);
-            p.d = all >> ((last_c - first) >> 2);
-            p.c = last_c;
+        if (p.d + b.together <= s.powsum_high && growth <= MOST_GROWTH) {
+            p.d = (p.d + b.renormed) >> growth;
+            p.c = now;
+            continue;
+        }
+        if (now == first) {
+            p.d = p.d + b.together < s.powsum_high ? p.d + b.together : s.powsum_high;
             continue;
         }
         for (int i = 0; i < SLICES / STEP; i++) {
-            const int now = c[i * STEP];
-            p.d = (p.d >> ((now - p.c) >> 2)) + terms[i];
+            p.d = (p.d >> ((b.c[i * STEP] - p.c) >> 2)) + b.terms[i];
             if (p.d > s.powsum_high) p.d = s.powsum_high;
-            p.c = now;
+            p.c = b.c[i * STEP];
         }
     }
     return p;
@@ -208,6 +236,7 @@ template <class V, bool Masked>
 SMX_TARGET PowSum powsum(const typename V::Sums& table, const smx_spec& s, const int8_t* x, const uint8_t* keep,
                          int64_t n) {
     if constexpr (V::BLOCKS) {
+        if (n <= s.slice_width) return powsum_in_order<V, Masked>(table, s, x, keep, n, n);
         if (s.slice_width == 16) return powsum_blocks<V, Masked, 16>(table, s, x, keep, n);
         if (s.slice_width == 32) return powsum_blocks<V, Masked, 32>(table, s, x, keep, n);
     }

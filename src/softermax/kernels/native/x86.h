@@ -13,6 +13,13 @@ alignas(64) constexpr uint8_t FIRST[128] = {
     255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255,
 };
 
+// The bytes' own numbers.
+alignas(64) constexpr uint8_t COUNT[64] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+    22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43,
+    44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63,
+};
+
 // For each of 128 bytes, the slice of 16 that it belongs to.
 alignas(64) constexpr uint8_t LANE_OF[128] = {
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
@@ -61,25 +68,29 @@ SMX_TARGET inline __m128i x86_ceilings(__m128i found, bool ceil, int& carry) {
     return _mm_or_si128(v, _mm_set1_epi8(3));
 }
 
-// Exact sums of slices 0 4 2 6 | 1 5 3 7 to A4's terms, in order; returns their total.
+// Exact sums of slices 0 4 2 6 | 1 5 3 7, and their 4m + 3, to A4's terms and the sums of these.
 template <int Width>
-SMX_TARGET inline uint32_t x86_terms(__m256i exact, const smx_spec& s, uint32_t* terms) {
-    const __m128i by = _mm_cvtsi32_si128(s.sum_shift), bias = _mm_set1_epi32(int(s.sum_bias));
-    const __m128i even = _mm256_castsi256_si128(exact), odd = _mm256_extracti128_si256(exact, 1);
-    __m128i all;
+SMX_TARGET inline void x86_terms(__m256i exact, __m128i top, const smx_spec& s, Block& out) {
+    const __m128i by = _mm_cvtsi32_si128(s.sum_shift);
+    // Slices of 32 stand in both halves, 0 2 1 3: the second is made to be nothing.
+    if (Width == 32) exact = _mm256_add_epi32(exact, _mm256_permute2x128_si256(exact, exact, 1));
+    __m256i terms = _mm256_srl_epi32(_mm256_add_epi32(exact, _mm256_set1_epi32(int(s.sum_bias))), by);
+    const __m256i order = Width == 32 ? _mm256_setr_epi32(0, 2, 1, 3, 4, 4, 4, 4) : _mm256_setr_epi32(0, 4, 2, 6, 1, 5, 3, 7);
+    terms = _mm256_permutevar8x32_epi32(terms, order);
+    __m256i c = _mm256_cvtepi8_epi32(top);
     if (Width == 32) {
-        all = _mm_srl_epi32(_mm_add_epi32(_mm_add_epi32(even, odd), bias), by);  // 0 2 1 3
-        _mm_store_si128(reinterpret_cast<__m128i*>(terms), _mm_shuffle_epi32(all, 0xd8));
-    } else {
-        const __m128i a = _mm_shuffle_epi32(_mm_srl_epi32(_mm_add_epi32(even, bias), by), 0xd8);  // 0 2 4 6
-        const __m128i b = _mm_shuffle_epi32(_mm_srl_epi32(_mm_add_epi32(odd, bias), by), 0xd8);   // 1 3 5 7
-        _mm_store_si128(reinterpret_cast<__m128i*>(terms), _mm_unpacklo_epi32(a, b));
-        _mm_store_si128(reinterpret_cast<__m128i*>(terms) + 1, _mm_unpackhi_epi32(a, b));
-        all = _mm_add_epi32(a, b);
+        terms = _mm256_blend_epi32(terms, _mm256_setzero_si256(), 0xf0);
+        c = _mm256_permutevar8x32_epi32(c, _mm256_setr_epi32(0, 2, 4, 6, 0, 0, 0, 0));
     }
-    all = _mm_add_epi32(all, _mm_shuffle_epi32(all, 0x4e));
-    all = _mm_add_epi32(all, _mm_shuffle_epi32(all, 0xb1));
-    return uint32_t(_mm_cvtsi128_si32(all));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out.terms), terms);
+    const __m256i growth = _mm256_srli_epi32(_mm256_sub_epi32(c, _mm256_broadcastd_epi32(_mm256_castsi256_si128(c))), 2);
+    const __m256i renormed = _mm256_sllv_epi32(terms, growth);
+    const __m256i pairs = _mm256_hadd_epi32(terms, renormed);  // t01 t23 r01 r23 | t45 t67 r45 r67
+    __m128i both = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    both = _mm_hadd_epi32(both, both);
+    const uint64_t sums = uint64_t(_mm_cvtsi128_si64(both));
+    out.together = uint32_t(sums);
+    out.renormed = uint32_t(sums >> 32);
 }
 
 }  // namespace
