@@ -54,13 +54,16 @@ _MODELS = {
     ),
     "mpnet": (t.MPNetModel, SMALL),
     "mpt": (t.MptForCausalLM, {"vocab_size": 97, "d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 64}),
+    "neox": (t.GPTNeoXModel, SMALL),
     "pegasus_x": (t.PegasusXModel, _BART),
     "phi3": (t.Phi3ForCausalLM, _WINDOW),
     "qwen2": (t.Qwen2ForCausalLM, _WINDOW | {"use_sliding_window": True, "max_window_layers": 1}),
+    "qwen3": (t.Qwen3ForCausalLM, _GROUPED | {"head_dim": 8}),
     "roberta": (t.RobertaModel, SMALL),
     "roformer": (t.RoFormerModel, SMALL),
     "siglip": (t.SiglipVisionModel, _IMAGE),
     "t5": (t.T5Model, _T5),
+    "t5_encoder": (t.T5EncoderModel, _T5),
     "vit": (t.ViTModel, _IMAGE),
 }  # fmt: skip
 ENCODERS = ("bert", "roberta", "distilbert", "mpnet")

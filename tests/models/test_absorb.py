@@ -10,54 +10,19 @@ from softermax.integrations.transformers import absorb_base, disable, enable, en
 from softermax.models.quantization import quantize
 from softermax.spec import LOG2E, get_spec
 
-SMALL = {
-    "vocab_size": 97,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-}
+from .tiny_models import SMALL, build
+
 TOKENS = torch.arange(2, 50).reshape(2, 24)
 
 
 def tiny(name):
-    t = transformers
-    torch.manual_seed(0)
-    match name:
-        case "bert":
-            model = t.BertModel(t.BertConfig(**SMALL))
-        case "roberta":
-            model = t.RobertaModel(t.RobertaConfig(**SMALL))
-        case "mpnet":
-            model = t.MPNetModel(t.MPNetConfig(**SMALL))
-        case "distilbert":
-            small = {"vocab_size": 97, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
-            model = t.DistilBertModel(t.DistilBertConfig(**small, max_position_embeddings=64))
-        case "gpt2":
-            small = {"vocab_size": 97, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
-            model = t.GPT2Model(t.GPT2Config(**small))
-        case "llama":
-            model = t.LlamaModel(t.LlamaConfig(**SMALL, num_key_value_heads=2))
-        case "vit":
-            small = {k: v for k, v in SMALL.items() if k not in ("vocab_size", "max_position_embeddings")}
-            model = t.ViTModel(t.ViTConfig(**small, image_size=32, patch_size=8))
-        case "t5":
-            small = {"vocab_size": 97, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4}
-            model = t.T5EncoderModel(t.T5Config(**small))
-        case "qwen3":
-            model = t.Qwen3Model(t.Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=8))
-        case "gemma2":
-            model = t.Gemma2Model(t.Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=8))
-        case "deberta":
-            model = t.DebertaV2Model(t.DebertaV2Config(**SMALL))
-        case "neox":
-            model = t.GPTNeoXModel(t.GPTNeoXConfig(**SMALL))
-    # Random weights of the usual size make scores of almost nothing, and biases of zero hide a forgotten one.
+    """Biases of zero would hide a forgotten one."""
+    model = build(name)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(10) if parameter.dim() == 2 else parameter.add_(0.1 * torch.randn_like(parameter))
-    return model.eval()
+            if parameter.dim() != 2:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    return model
 
 
 def inputs(name):
@@ -72,7 +37,7 @@ def seen(model, given):
     return calls
 
 
-FAMILIES = ("bert", "roberta", "distilbert", "mpnet", "gpt2", "llama", "vit", "t5")
+FAMILIES = ("bert", "roberta", "distilbert", "mpnet", "gpt2", "llama", "vit", "t5_encoder")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
