@@ -52,7 +52,7 @@ class TopFlow(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         m.submodules.dut = dut = self.dut
-        m.submodules.order = order = InRows(ROWS, DEPTH, 3, Softermax.latency)
+        m.submodules.order = order = InRows(ROWS, DEPTH, 3, self.dut.latency)
         slices, out = dut.slices, dut.probabilities
         token = Const(1) if self._tokens else Const(0)
         m.d.comb += [

@@ -205,7 +205,7 @@ def test_one_slice_a_cycle_without_bubbles_and_the_stated_latency() -> None:
         into, probabilities = out["slices"].cycles, out["probabilities"].cycles
         np.testing.assert_array_equal(np.diff(into), 1)
         np.testing.assert_array_equal(np.diff(probabilities), 1)
-        assert probabilities[0] - into[slices - 1] == Softermax.latency
+        assert probabilities[0] - into[slices - 1] == Softermax(spec).latency
         np.testing.assert_array_equal(out["unnormed"].cycles - into, UnnormedSoftmax.latency)
 
 

@@ -75,6 +75,11 @@ def numerator_layout(spec: SoftermaxSpec, lanes: int) -> data.StructLayout:
     return data.StructLayout({"u": lanes_of(spec.unnormed, lanes), "max": integer_max(spec), "last": 1})
 
 
+def scores_layout(spec: SoftermaxSpec, lanes: int) -> data.StructLayout:
+    """A slice of a finished row on its way into Normalization with row products (A10)."""
+    return data.StructLayout({"x": lanes_of(spec.input, lanes), "mask": unsigned(lanes), "last": 1})
+
+
 def output_layout(spec: SoftermaxSpec, lanes: int, rows: int = 1) -> data.StructLayout:
     """A slice of probabilities; row-scaled ones with the row's exponent beside them (A7)."""
     fields: dict[str, Any] = {"y": lanes_of(spec.output, lanes), **row_id(rows), "last": 1}

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import Rounding
 from softermax.rtl.arithmetic.carry_save import carry_save
+from softermax.rtl.arithmetic.columns import addends, sum_of
 from softermax.rtl.arithmetic.rounding import saturate, shift_right
 from softermax.rtl.payloads import lanes_of, row_id, unnormed_bits, word
 from softermax.rtl.pipeline import follow, register
@@ -104,3 +105,80 @@ class Reduction(wiring.Component):
         m.d.comb += slice_sum.eq(sum(carry_save(m, partial, len(slice_sum), "slice")))
         with m.If(self.enable_5):
             m.d.sync += self.slice_powsum.eq(shift_right(slice_sum, self._dropped, rounding))
+
+
+class RowReduction(wiring.Component):
+    """Reduction in two stages: stage 2 adds the lanes up in carry-save form, stage 3 adds both words to the row's
+    renormalised sum.
+
+    To truncate a slice's sum and then add it is to add it and then truncate, for the row's sum has no bits that
+    truncating would drop: one carry chain does both.
+    """
+
+    def __init__(self, spec: SoftermaxSpec, rows: int = 1) -> None:
+        self._spec = spec
+        self._rows = rows
+        lanes = check_buildable(spec)
+        super().__init__(
+            {
+                "unnormed": In(lanes_of(spec.unnormed, lanes)),
+                "running_max": In(unsigned(spec.max.integer)),
+                "before": In(unsigned(spec.max.integer)),
+                "first": In(1),
+                **{name: In(field) for name, field in row_id(rows).items()},
+                "enable_3": In(1),  # a slice goes from stage 2 to stage 3
+                "enable_sum": In(1),  # stage 3's slice is added to its row
+                "powsum": Out(word(spec.powsum)),  # the running sum of the slice added last, and its row
+                **{f"{name}_summed": Out(field) for name, field in row_id(rows).items()},
+            }
+        )
+        self._dropped = spec.unnormed.fraction - spec.powsum.fraction
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        spec, bits = self._spec, self._spec.powsum.bits
+        m.submodules.row_sum = row_sum = RowBuffer(unsigned(bits), self._rows)
+
+        # Stage 2.
+        partial = [
+            register(m, value, self.enable_3, f"partial_{i}") for i, value in enumerate(self._added(m))
+        ]
+        shift = Signal(unsigned(spec.max.integer))
+        m.d.comb += shift.eq(self.running_max - self.before)
+        shift_bits = min(len(shift), (bits - 1).bit_length())
+        shift_3 = register(m, shift[:shift_bits], self.enable_3, "shift_3")
+        # A PowSum shifted by all its bits is gone, and so is the sum of the row before.
+        nothing_left = register(m, self.first | (shift >= bits), self.enable_3, "nothing_left")
+
+        # Stage 3.
+        renormed = Signal(unsigned(bits))
+        m.d.comb += [
+            renormed.eq(Mux(nothing_left, 0, row_sum.read >> shift_3)),
+            row_sum.write.eq(saturate(self._sum(m, partial, renormed), bits)),
+            row_sum.enable.eq(self.enable_sum),
+        ]
+        if self._rows == 1:
+            m.d.comb += self.powsum.eq(row_sum.read)
+            return m
+        row = register(m, self.row, self.enable_3, "row_3")
+        m.d.comb += [
+            row_sum.row.eq(row),
+            self.powsum.eq(register(m, row_sum.write, self.enable_sum, "sum")),
+            self.row_summed.eq(register(m, row, self.enable_sum, "row_of_sum")),
+        ]
+        return m
+
+    def _added(self, m: Module) -> tuple[Value, Value]:
+        """The lanes of a slice and the half unit of rounding, in two words."""
+        bits = unnormed_bits(self._spec)
+        words = [(self.unnormed[i][:bits], 0) for i in range(check_buildable(self._spec))]
+        half = (1 << self._dropped) // 2 if self._spec.powsum_rounding == "half-up" else 0
+        return addends(m, words, half, (len(words) * ((1 << bits) - 1) + half).bit_length(), "slice")
+
+    def _sum(self, m: Module, partial: list[Signal], renormed: Signal) -> Value:
+        """The row's sum with the slice's, before it saturates."""
+        dropped = self._dropped
+        if self._spec.powsum_rounding == "half-even" and dropped:
+            return renormed + shift_right(sum(partial), dropped, "half-even")
+        bits = max(len(partial[0]), len(renormed) + dropped) + 1
+        return sum_of(m, [*((value, 0) for value in partial), (renormed, dropped)], 0, bits, "row")[dropped:]

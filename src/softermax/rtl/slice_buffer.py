@@ -1,4 +1,5 @@
-"""The buffer between the units: it holds unnormed slices until their row is finished."""
+"""The buffer between the units: it holds slices until their row is finished, of unnormed words or, for row products
+(A10), of scores."""
 
 from __future__ import annotations
 
@@ -13,9 +14,10 @@ from amaranth.utils import ceil_log2
 from softermax.rtl.payloads import (
     finished_row_layout,
     integer_max,
-    lanes_of,
     numerator_layout,
     row_id,
+    scores_layout,
+    slice_layout,
     sum_layout,
     unnormed_layout,
 )
@@ -24,7 +26,10 @@ from softermax.spec import SoftermaxSpec
 
 
 class SliceBuffer(wiring.Component):
-    """Unnormed slices of interleaved rows in; finished rows and their slices out, row after row.
+    """Slices of interleaved rows in; finished rows and their slices out, row after row.
+
+    With row products the slices are those of the top's own input, and what is known of a row when it ends, max and
+    PowSum, comes by ``ended``; otherwise ``unnormed`` brings words and max, ``sums`` the PowSum.
 
     Every row id has a ring of ``depth`` slices (rounded up to a power of two) of its own, so rows
     cannot take room from each other: all that is asked of the source is that no row has more than
@@ -41,24 +46,33 @@ class SliceBuffer(wiring.Component):
         self.depth = 1 << ceil_log2(check_count("depth", depth, MAX_DEPTH))
         self._position_bits = ceil_log2(self.depth) + 1
         self.lanes = check_buildable(spec)
+        if spec.normalization == "row-products":
+            into = {"scores": slice_layout(spec, rows), "ended": finished_row_layout(spec, rows)}
+            out, self._kept = scores_layout(spec, self.lanes), ("x", "mask")
+        else:
+            into = {"unnormed": unnormed_layout(spec, rows), "sums": sum_layout(spec, rows)}
+            out, self._kept = numerator_layout(spec, self.lanes), ("u", "max")
         super().__init__(
             {
-                "unnormed": In(stream.Signature(unnormed_layout(spec, rows))),
-                "sums": In(stream.Signature(sum_layout(spec, rows))),
+                **{name: In(stream.Signature(layout)) for name, layout in into.items()},
                 "finished": Out(stream.Signature(finished_row_layout(spec, rows))),
-                "slices": Out(stream.Signature(numerator_layout(spec, self.lanes))),
+                "slices": Out(stream.Signature(out)),
             }
         )
+        self._arriving, self._ends = (getattr(self, name) for name in into)
+        """The streams of slices and of what belongs to a row."""
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         spec, bits = self.spec, self._position_bits
-        slot = data.StructLayout({"u": lanes_of(spec.unnormed, self.lanes), "max": integer_max(spec)})
+        into = self._arriving.p.shape()
+        slot = data.StructLayout({name: into[name].shape for name in self._kept})
         m.submodules.slots = slots = Memory(shape=slot, depth=self.rows * self.depth, init=[])
         write, read = slots.write_port(), slots.read_port()
-        # A row's last slice leaves a note of its max and of its end in the ring; the row's PowSum
+        # A row's last slice leaves a note of its end in the ring, and of its max if it knows that; the row's PowSum
         # follows some cycles later.
-        note = data.StructLayout({"max": integer_max(spec), "end": bits, **row_id(self.rows)})
+        row_max = {"max": integer_max(spec)} if "max" in self._kept else {}
+        note = data.StructLayout({**row_max, "end": bits, **row_id(self.rows)})
         m.submodules.notes = notes = fifo.SyncFIFO(width=note.size, depth=4)
         m.submodules.due = due = fifo.SyncFIFO(width=note.size, depth=4)
         # Positions in a ring have one bit more than its addresses: equal but for that bit means full.
@@ -72,26 +86,25 @@ class SliceBuffer(wiring.Component):
         self, m: Module, write: Any, taken: Array, notes: fifo.SyncFIFO, note: data.StructLayout
     ) -> None:
         """Slices go into their row's ring, unless it is full."""
-        unnormed, bits = self.unnormed, self._position_bits
+        arriving, bits = self._arriving, self._position_bits
         written = Array(Signal(bits, name=f"written_{row}") for row in range(self.rows))
         noted = Signal(note)
-        row_in = unnormed.p.row if self.rows > 1 else 0
+        row_in = arriving.p.row if self.rows > 1 else 0
         position = Signal(bits)
         full = Signal()
         accept = Signal()
         m.d.comb += [
             position.eq(written[row_in]),
             full.eq((position ^ taken[row_in]) == self.depth),
-            unnormed.ready.eq(~full & (notes.w_rdy | ~unnormed.p.last)),
-            accept.eq(unnormed.valid & unnormed.ready),
+            arriving.ready.eq(~full & (notes.w_rdy | ~arriving.p.last)),
+            accept.eq(arriving.valid & arriving.ready),
             write.addr.eq(self._address(position, row_in)),
-            write.data.u.eq(unnormed.p.u),
-            write.data.max.eq(unnormed.p.max),
+            *(write.data[name].eq(arriving.p[name]) for name in self._kept),
             write.en.eq(accept),
-            noted.max.eq(unnormed.p.max),
+            *([noted.max.eq(arriving.p.max)] if "max" in self._kept else []),
             noted.end.eq(position + 1),
             notes.w_data.eq(noted),
-            notes.w_en.eq(accept & unnormed.p.last),
+            notes.w_en.eq(accept & arriving.p.last),
         ]
         if self.rows > 1:
             m.d.comb += noted.row.eq(row_in)
@@ -115,8 +128,7 @@ class SliceBuffer(wiring.Component):
             issue_last.eq((next_out + 1)[:bits] == end),
             read.addr.eq(self._address(next_out, row_out)),
             read.en.eq(issue),
-            slices.p.u.eq(read.data.u),
-            slices.p.max.eq(read.data.max),
+            *(slices.p[name].eq(read.data[name]) for name in self._kept),
             begin.eq(due.r_rdy & (~reading | (issue & issue_last))),
             due.r_en.eq(begin),
         ]
@@ -135,7 +147,7 @@ class SliceBuffer(wiring.Component):
 
     def _meet(self, m: Module, notes: fifo.SyncFIFO, due: fifo.SyncFIFO, note: data.StructLayout) -> None:
         """A note and its PowSum: Normalization learns of the row ahead of its slices, which are due from now on."""
-        sums, finished = self.sums, self.finished
+        sums, finished = self._ends, self.finished
         m.submodules.rows_out = rows_out = fifo.SyncFIFO(width=finished.p.shape().size, depth=4)
         ended = note(notes.r_data)
         row = Signal(finished.p.shape())
@@ -144,7 +156,7 @@ class SliceBuffer(wiring.Component):
             sums.ready.eq(notes.r_rdy & rows_out.w_rdy & due.w_rdy),
             met.eq(sums.valid & sums.ready),
             notes.r_en.eq(met),
-            row.max.eq(ended.max),
+            row.max.eq(ended.max if "max" in self._kept else sums.p.max),
             row.powsum.eq(sums.p.powsum),
             rows_out.w_data.eq(row),
             rows_out.w_en.eq(met),

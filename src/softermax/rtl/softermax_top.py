@@ -10,9 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.payloads import output_layout, slice_layout
+from softermax.rtl.product_normalization import ProductNormalization
 from softermax.rtl.slice_buffer import SliceBuffer
 from softermax.rtl.unit import Event, Unit
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.unnormed_sum import UnnormedSum
 from softermax.spec import SoftermaxSpec
 
 
@@ -27,19 +29,23 @@ class Softermax(Unit):
     name = "top"
     module_name = "softermax_top"
     options = ("depth", "rows")
-    latency = (
-        UnnormedSoftmax.sum_latency + SliceBuffer.latency + Normalization.row_latency + Normalization.latency
-    )
-    """Cycles from a row's last slice to its first probabilities, if no other row is ahead of it."""
-
     spec: SoftermaxSpec
 
     def __init__(self, spec: SoftermaxSpec, rows: int = 2, depth: int = 32) -> None:
         self.spec = spec
-        self.unnormed_softmax = UnnormedSoftmax(spec, rows)
+        self._row_products = spec.normalization == "row-products"
+        self.unnormed_softmax = UnnormedSum(spec, rows) if self._row_products else UnnormedSoftmax(spec, rows)
         self.slice_buffer = SliceBuffer(spec, rows, depth)
         self.rows, self.depth, self.lanes = rows, self.slice_buffer.depth, self.slice_buffer.lanes
-        self.normalization = Normalization(spec, self.lanes, rows)
+        normalization = ProductNormalization if self._row_products else Normalization
+        self.normalization = normalization(spec, self.lanes, rows)
+        self.latency = (
+            self.unnormed_softmax.sum_latency
+            + SliceBuffer.latency
+            + self.normalization.row_latency
+            + self.normalization.latency
+        )
+        """Cycles from a row's last slice to its first probabilities, if no other row is ahead of it."""
         super().__init__(
             {
                 "slices": In(stream.Signature(slice_layout(spec, rows))),
@@ -68,10 +74,25 @@ class Softermax(Unit):
         m.submodules.unnormed_softmax = unnormed_softmax = self.unnormed_softmax
         m.submodules.slice_buffer = slice_buffer = self.slice_buffer
         m.submodules.normalization = normalization = self.normalization
-        wiring.connect(m, wiring.flipped(self.slices), unnormed_softmax.slices)
-        wiring.connect(m, unnormed_softmax.unnormed, slice_buffer.unnormed)
-        wiring.connect(m, unnormed_softmax.sums, slice_buffer.sums)
+        if self._row_products:
+            self._fork(m)
+            wiring.connect(m, unnormed_softmax.finished, slice_buffer.ended)
+        else:
+            wiring.connect(m, wiring.flipped(self.slices), unnormed_softmax.slices)
+            wiring.connect(m, unnormed_softmax.unnormed, slice_buffer.unnormed)
+            wiring.connect(m, unnormed_softmax.sums, slice_buffer.sums)
         wiring.connect(m, slice_buffer.finished, normalization.finished)
         wiring.connect(m, slice_buffer.slices, normalization.slices)
         wiring.connect(m, normalization.probabilities, wiring.flipped(self.probabilities))
         return m
+
+    def _fork(self, m: Module) -> None:
+        """Scores go into both the unit and the buffer, when both can take them."""
+        slices, unit, buffer = self.slices, self.unnormed_softmax.slices, self.slice_buffer.scores
+        m.d.comb += [
+            unit.p.eq(slices.p),
+            buffer.p.eq(slices.p),
+            unit.valid.eq(slices.valid & buffer.ready),
+            buffer.valid.eq(slices.valid & unit.ready),
+            slices.ready.eq(unit.ready & buffer.ready),
+        ]

@@ -7,17 +7,30 @@ from typing import Any
 from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.names import UNIT_NAMES, UnitName
 from softermax.rtl.normalization import Normalization
+from softermax.rtl.product_normalization import ProductNormalization
 from softermax.rtl.sizes import check_buildable
 from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.unit import Unit
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
-from softermax.spec import AnySpec, DeferredSpec
+from softermax.rtl.unnormed_sum import UnnormedSum
+from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
 
-__all__ = ["UNITS", "UnitName", "create"]
+__all__ = ["ROW_PRODUCTS", "UNITS", "UnitName", "create", "unit_class"]
 
 UNITS: dict[str, type[Unit]] = {
     unit.name: unit for unit in (Softermax, UnnormedSoftmax, Normalization, DeferredTail)
 }
+
+ROW_PRODUCTS: dict[str, type[Unit]] = UNITS | {
+    unit.name: unit for unit in (UnnormedSum, ProductNormalization)
+}
+"""Those of a spec with row products (A10)."""
+
+
+def unit_class(spec: AnySpec, unit: str) -> Any:
+    """What is made of a spec under a unit's name."""
+    row_products = isinstance(spec, SoftermaxSpec) and spec.normalization == "row-products"
+    return (ROW_PRODUCTS if row_products else UNITS)[unit]
 
 
 def create(spec: AnySpec, unit: UnitName, **parameters: int) -> Any:
@@ -43,11 +56,7 @@ def create(spec: AnySpec, unit: UnitName, **parameters: int) -> Any:
                 "DeferredSpec(scores=spec)"
             )
         check_buildable(spec)
-        if spec.normalization != "numerator":
-            raise ValueError(
-                f"normalization = {spec.normalization!r}: the units are made of specs with numerator"
-            )
-    made = UNITS[unit]
+    made = unit_class(spec, unit)
     unknown = sorted(set(parameters) - set(made.options))
     if unknown:
         name = unknown[0]

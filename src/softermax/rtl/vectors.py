@@ -20,6 +20,7 @@ from softermax.rtl.deferred import DeferredTail
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.packing import Words, pack
 from softermax.rtl.payloads import VALUE_BITS
+from softermax.rtl.product_normalization import ProductNormalization
 from softermax.rtl.simulation import ports_of
 from softermax.rtl.sizes import check_buildable
 from softermax.rtl.unit import Unit
@@ -59,7 +60,7 @@ def _streams(
         values = rng.integers(low, high + 1, shape)
         values[0] = low
         return tail_streams(component.spec, raw, mask, values)
-    if isinstance(component, Normalization):
+    if isinstance(component, (Normalization, ProductNormalization)):
         return normalization_streams(spec, raw, mask, component.rows)
     return unnormed_streams(spec, raw, mask, component.rows) | {
         "probabilities": probabilities(golden.softermax(raw, spec, mask), component.rows)
@@ -141,8 +142,11 @@ def slices_of(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: in
 
 
 def unnormed_streams(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, open_rows: int = 1) -> Streams:
-    """`UnnormedSoftmax`: slices of scores in; unnormed words and the PowSum of each row out."""
+    """`UnnormedSoftmax`: slices of scores in; unnormed words and the PowSum of each row out. With row products,
+    `UnnormedSum`: max and PowSum of each row."""
     trace = _trace(golden.softermax(raw, spec, mask, trace=True))
+    if spec.normalization == "row-products":
+        return {"slices": slices_of(spec, raw, mask, open_rows), "finished": finished(trace, open_rows)}
     words = {"u": trace.unnormed, "max": trace.running_max}
     return {"slices": slices_of(spec, raw, mask, open_rows)} | answers(words, trace.powsum, open_rows)
 
@@ -163,12 +167,14 @@ def answers(words: Fields, powsum: IntArray, open_rows: int) -> Streams:
 
 
 def normalization_streams(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray, rows: int = 1) -> Streams:
-    """`Normalization`: finished rows and their unnormed slices in, row after row; probabilities out."""
+    """`Normalization`: finished rows and their slices in, row after row, of unnormed words or, with row products, of
+    scores (`ProductNormalization`); probabilities out."""
     out = golden.softermax(raw, spec, mask, trace=True)
     trace = _trace(out)
+    row_products = spec.normalization == "row-products"
     return {
         "finished": finished(trace, rows),
-        "slices": numerators(trace),
+        "slices": slices_of(spec, raw, mask, 1) if row_products else numerators(trace),
         "probabilities": probabilities(out, rows),
     }
 

@@ -31,6 +31,7 @@ from softermax.rtl.payloads import VALUE_BITS
 from softermax.rtl.pe.vectors import weight_streams
 from softermax.rtl.pe.weight_softmax import WeightSoftmax
 from softermax.rtl.sizes import at_width, check_buildable
+from softermax.rtl.units import unit_class
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
 from softermax.rtl.vectors import Streams, normalization_streams, tail_streams, unnormed_streams
 from softermax.silicon.jobs import RESET_CYCLES, GateJob
@@ -155,8 +156,8 @@ class UnnormedUnit(SpecUnit):
     name = UNNORMED
     module = "softermax_unnormed"
 
-    def make(self) -> UnnormedSoftmax:
-        return UnnormedSoftmax(self.rows_spec)
+    def make(self) -> Any:
+        return unit_class(self.rows_spec, UnnormedSoftmax.name)(self.rows_spec)
 
     def streams(self, raw: IntArray, mask: BoolArray) -> Streams:
         return unnormed_streams(self.rows_spec, raw, mask)
@@ -167,7 +168,7 @@ class UnnormedUnit(SpecUnit):
         slices = _count(streams["slices"], copies)
         job = _begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
         job.send("slices", RESET_CYCLES, job.payload("slices", streams["slices"]))
-        for stream in ("unnormed", "sums"):
+        for stream in (name for name in streams if name != "slices"):
             job.receive(stream, streams[stream])
         return job
 
@@ -196,9 +197,12 @@ class NormalizationUnit(SpecUnit):
         super().__post_init__()
         if self.skip_zeros and self.rows_spec.output_mode != "fixed":
             raise ValueError(f"{SKIP_ZEROS}: what would be skipped is what row-scaled output keeps")
+        if self.skip_zeros and self.rows_spec.normalization == "row-products":
+            raise ValueError(f"{SKIP_ZEROS}: with row products such lanes stand still in any case")
 
     def make(self) -> Any:
-        return Normalization(self.rows_spec, self.width, skip_zeros=self.skip_zeros)
+        options = {"skip_zeros": True} if self.skip_zeros else {}
+        return unit_class(self.rows_spec, Normalization.name)(self.rows_spec, self.width, **options)
 
     def streams(self, raw: IntArray, mask: BoolArray) -> Streams:
         return normalization_streams(self.rows_spec, raw, mask)

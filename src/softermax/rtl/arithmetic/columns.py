@@ -16,6 +16,14 @@ Columns = list[list[Value]]
 
 def sum_of(m: Module, words: Iterable[tuple[Value, int]], constant: int, bits: int, name: str) -> Value:
     """The sum of unsigned words, each shifted left by its weight, and a constant, modulo ``2**bits``."""
+    a, b = addends(m, words, constant, bits, name)
+    return (a + b)[:bits]
+
+
+def addends(
+    m: Module, words: Iterable[tuple[Value, int]], constant: int, bits: int, name: str
+) -> tuple[Value, Value]:
+    """Two words of that sum: no carry has run yet."""
     columns: Columns = [[] for _ in range(bits)]
     for word, weight in words:
         for position, bit in enumerate(word):
@@ -31,7 +39,7 @@ def sum_of(m: Module, words: Iterable[tuple[Value, int]], constant: int, bits: i
     for target in reversed(heights):
         columns = _lowered(m, columns, target, f"{name}_{target}")
     a, b = (Cat(*(column[i] if len(column) > i else Const(0, 1) for column in columns)) for i in range(2))
-    return (a + b)[:bits]
+    return a, b
 
 
 def _lowered(m: Module, columns: Columns, target: int, name: str) -> Columns:
