@@ -61,7 +61,7 @@ def test_unnormed_gives_every_word_of_the_model(lanes: int, stall: float) -> Non
         begin = end
 
 
-def test_unnormed_takes_a_slice_a_cycle_in_both_passes() -> None:
+def test_unnormed_takes_one_slice_per_cycle_in_both_passes() -> None:
     lanes, count = 2, 7
     unit = Unnormed(lanes)
     rng = np.random.default_rng(0)
