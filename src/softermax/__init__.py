@@ -14,9 +14,10 @@ from softermax.fixedpoint import QFormat
 from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec, get_spec
 
 if TYPE_CHECKING:
+    from softermax.models.deployment import deploy as deploy
     from softermax.nn import Softermax as Softermax
 
-__all__ = ["PRESETS", "DeferredSpec", "QFormat", "Softermax", "SoftermaxSpec", "get_spec"]
+__all__ = ["PRESETS", "DeferredSpec", "QFormat", "Softermax", "SoftermaxSpec", "deploy", "get_spec"]
 
 try:
     __version__ = version("softermax")
@@ -25,9 +26,13 @@ except PackageNotFoundError:  # used from a source tree that is not installed
 
 
 def __getattr__(name: str) -> Any:
-    # Softermax is a torch module: only who asks for it pays for importing torch.
+    # These need torch: only who asks for them pays for importing it.
     if name == "Softermax":
         from softermax.nn import Softermax
 
         return Softermax
+    if name == "deploy":
+        from softermax.models.deployment import deploy
+
+        return deploy
     raise AttributeError(f"module 'softermax' has no attribute {name!r}")

@@ -49,7 +49,7 @@ _RECIPE: list[dict[str, Any]] = [
     {"quantizer_name": "*embeddings*", "enable": False},
 ]
 
-_MARK = {"quantization_config": {"quant_method": "softermax.models.quantization.load"}}
+MARK = {"quantization_config": {"quant_method": "softermax.models.quantization.load"}}
 """In the config of a quantised model: transformers alone cannot build it, and warns with the name of what can."""
 
 
@@ -107,11 +107,11 @@ def load(folder: str | os.PathLike[str], model_class: type[PreTrainedModel] | No
     path = Path(folder)
     config = AutoConfig.from_pretrained(path)
     recipe = getattr(config, INT8, None)
-    chosen = model_class or _architecture(config)
+    chosen = model_class or architecture(config)
     if recipe is None:
         model: PreTrainedModel = chosen.from_pretrained(path)
         return model
-    for name in (INT8, *_MARK):
+    for name in (INT8, *MARK):
         if hasattr(config, name):
             delattr(config, name)
     model = chosen(config)
@@ -131,7 +131,7 @@ def load(folder: str | os.PathLike[str], model_class: type[PreTrainedModel] | No
     return model
 
 
-def _architecture(config: Any) -> type[PreTrainedModel]:
+def architecture(config: Any) -> type[PreTrainedModel]:
     import transformers
 
     names = config.architectures or []
@@ -165,7 +165,7 @@ def _convert(model: PreTrainedModel, percentile: float) -> None:
         raise ValueError(f"{type(model).__name__}: the operands of its attention cannot be quantised")
     keep_softmax(model)
     setattr(model.config, INT8, {"percentile": percentile})
-    for name, value in _MARK.items():
+    for name, value in MARK.items():
         setattr(model.config, name, value)
 
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "attention.h"
+#include "encoder.h"
 #include "x86.h"
 
 namespace smx {
@@ -48,10 +49,22 @@ struct Avx2ByteDot : Avx2Dot {
     }
 };
 
+// For linear layers: an unsigned byte times a weight of 7 bits, of which a pair always fits 16 bits.
+struct Avx2LinearDot : Avx2Dot {
+    static constexpr int G = 4, ROWS = 4, WEIGHT_BITS = 7;
+    using A = uint8_t;
+    using B = int8_t;
+    SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) {
+        return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)));
+    }
+    SMX_TARGET static void flush(Acc acc, int32_t* c) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(c), acc); }
+};
+
 struct Avx2 {
     using Scores = Avx2Dot;
     using Values = Avx2Dot;
     using Probabilities = Avx2ByteDot;
+    using Linear = Avx2LinearDot;
     static constexpr int W = 32;
     static constexpr bool BLOCKS = true;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "encoder.h"
 #include "x86.h"
 
 namespace smx {
@@ -42,12 +43,19 @@ struct Avx512ScoreDot : Avx512ValueDot {
     SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) { return (Acc)_mm512_dpbusd_epi32((__m512i)acc, b, a); }
 };
 
+// For linear layers the activations are the unsigned operand, and a tile has all the sums of its columns.
+struct Avx512LinearDot : Avx512ValueDot {
+    static constexpr int VECTORS = 4, ROWS = 6, WEIGHT_BITS = 8;
+    SMX_TARGET static void flush(Acc acc, int32_t* c) { _mm512_storeu_si512(c, (__m512i)acc); }
+};
+
 constexpr _MM_PERM_ENUM SWAP_HALVES = _MM_PERM_ENUM(0x4e);
 
 struct Avx512 {
     using Scores = Avx512ScoreDot;
     using Values = Avx512ValueDot;
     using Probabilities = Avx512ValueDot;
+    using Linear = Avx512LinearDot;
     static constexpr int W = 64;
     static constexpr bool BLOCKS = true;
 

@@ -14,15 +14,6 @@ constexpr int64_t LARGE = int64_t(8) << 20;   // bytes of output beyond which it
 constexpr int64_t QUERIES = 96;               // fewest rows of attention worth packing K and V for
 constexpr int64_t OUTPUTS = 1 << 17;          // bytes of output tables that a cache can hold
 
-const smx::Isa* of(int32_t isa) {
-    switch (isa) {
-        case SMX_AVX512: return smx::avx512();
-        case SMX_AVX2: return smx::avx2();
-        case SMX_NEON: return smx::neon();
-        default: return smx::scalar();
-    }
-}
-
 int64_t count(const smx_rows& rows) {
     int64_t n = 1;
     for (int64_t d = 0; d < rows.dims; d++) n *= rows.shape[d];
@@ -31,7 +22,18 @@ int64_t count(const smx_rows& rows) {
 
 int64_t grain(int64_t columns) { return columns > 0 ? (PIECE + columns - 1) / columns : PIECE; }
 
+const smx::Isa* of(int32_t isa) { return smx::isa_of(isa); }
+
 }  // namespace
+
+const smx::Isa* smx::isa_of(int32_t number) {
+    switch (number) {
+        case SMX_AVX512: return avx512();
+        case SMX_AVX2: return avx2();
+        case SMX_NEON: return neon();
+        default: return scalar();
+    }
+}
 
 int32_t smx_usable(int32_t isa) {
     switch (isa) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "abi.h"
+#include "model.h"
 
 #ifndef SMX_TARGET
 #define SMX_TARGET
@@ -24,11 +25,19 @@ struct Isa {
     // One head of K and V; rows are the queries of all its query heads, one after another.
     void (*attend)(const smx_spec&, const smx_attention&, int64_t batch, int64_t kv_head, int64_t first, int64_t last);
     void (*quantize)(const float* in, int64_t count, float scale, int8_t* out);
+    // Linear layers (linear.h) and the rows of an encoder (encoder.h).
+    int weight_bits;
+    int64_t (*linear_size)(int64_t outputs, int64_t inputs);
+    void (*linear_pack)(const int8_t* weight, int64_t outputs, int64_t inputs, int8_t* packed);
+    void (*linear)(const Linear&, const float* x, float inverse, int64_t rows, float* out);
+    void (*to_bytes)(const float* x, int64_t count, float inverse, uint8_t* out);
+    void (*between)(const EncoderRun&, const EncoderLayer* done, const EncoderLayer* next, int64_t first, int64_t last);
 };
 
 const Isa* scalar();
 const Isa* avx2();    // null where it was not compiled
 const Isa* avx512();
 const Isa* neon();
+const Isa* isa_of(int32_t number);  // by its number in the C ABI
 
 }  // namespace smx

@@ -33,6 +33,17 @@ struct Deferred {
     uint64_t powsum_high;
     std::vector<uint32_t> reciprocal;
     int reciprocal_bits, reciprocal_fraction;
+    smx_attention mode{};
+
+    void set(smx_attention& t) const {
+        t.deferred = 1;
+        std::copy(weight.begin(), weight.end(), t.weight);
+        t.weight_sum_bits = powsum_bits;
+        t.weight_sum_high = powsum_high;
+        t.row_reciprocal = reciprocal.data();
+        t.row_reciprocal_bits = reciprocal_bits;
+        t.row_reciprocal_fraction = reciprocal_fraction;
+    }
 };
 
 void copy(const Ints& from, int64_t* to, size_t most, const char* name) {
@@ -57,7 +68,10 @@ smx_rows rows(const Ints& shape, const Ints& in_stride, const Ints& keep_stride,
 
 }  // namespace
 
+void bind_model(nb::module_& m);  // model.cpp
+
 NB_MODULE(_native, m) {
+    bind_model(m);
     nb::set_leak_warnings(false);  // specs are kept as long as the process lives
     m.def("usable", &smx_usable, nb::arg("isa"));
     m.def("best", &smx_best);
@@ -108,7 +122,8 @@ NB_MODULE(_native, m) {
         nb::arg("powsum_fraction"), nb::arg("powsum_high"), nb::arg("row_products"), nb::arg("powers"),
         nb::arg("product_shift"), nb::arg("product_high"), nb::arg("output_shift"), nb::arg("row_scaled"),
         nb::arg("output_half_up"), nb::arg("output_high"), nb::arg("output_fraction"), nb::arg("input_scale"),
-        nb::arg("input_rounding"));
+        nb::arg("input_rounding"))
+        .def_prop_ro("address", [](Spec& self) { return reinterpret_cast<uintptr_t>(&self.c); });
 
     m.def(
         "rows_int8",
@@ -143,10 +158,15 @@ NB_MODULE(_native, m) {
             [](Deferred* self, const std::vector<uint32_t>& weight, int powsum_bits, uint64_t powsum_high,
                const std::vector<uint32_t>& reciprocal, int reciprocal_bits, int reciprocal_fraction) {
                 if (weight.size() != SMX_STEPS || reciprocal.empty()) throw std::length_error("tables");
-                new (self) Deferred{weight, powsum_bits, powsum_high, reciprocal, reciprocal_bits, reciprocal_fraction};
+                new (self)
+                    Deferred{weight, powsum_bits, powsum_high, reciprocal, reciprocal_bits, reciprocal_fraction, {}};
             },
             nb::kw_only(), nb::arg("weight"), nb::arg("powsum_bits"), nb::arg("powsum_high"), nb::arg("reciprocal"),
-            nb::arg("reciprocal_bits"), nb::arg("reciprocal_fraction"));
+            nb::arg("reciprocal_bits"), nb::arg("reciprocal_fraction"))
+        .def_prop_ro("address", [](Deferred& self) {
+            self.set(self.mode);
+            return reinterpret_cast<uintptr_t>(&self.mode);
+        });
 
     m.def(
         "attend",
@@ -170,15 +190,7 @@ NB_MODULE(_native, m) {
             t.lengths = at<const int32_t>(lengths);
             t.causal = causal;
             t.offset = t.keys - t.queries;
-            if (deferred) {
-                t.deferred = 1;
-                std::copy(deferred->weight.begin(), deferred->weight.end(), t.weight);
-                t.weight_sum_bits = deferred->powsum_bits;
-                t.weight_sum_high = deferred->powsum_high;
-                t.row_reciprocal = deferred->reciprocal.data();
-                t.row_reciprocal_bits = deferred->reciprocal_bits;
-                t.row_reciprocal_fraction = deferred->reciprocal_fraction;
-            }
+            if (deferred) deferred->set(t);
             nb::gil_scoped_release release;
             smx_attend(&spec.c, &t, isa, threads);
         },

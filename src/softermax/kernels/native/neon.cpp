@@ -10,7 +10,8 @@ namespace smx {
 
 const Isa* neon() {
     static const Isa isa{rows_int8<Neon>, rows_float_any<Neon>, backward_any<Neon>, attend<Neon>,
-                         quantize<Neon>};
+                         quantize<Neon>, Neon::Linear::WEIGHT_BITS, linear_size<Neon>, linear_pack<Neon>,
+                         linear<Neon>, to_bytes<Neon>, between<Neon>};
     return &isa;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention.h"
+#include "encoder.h"
 
 namespace smx {
 namespace {
@@ -31,6 +32,7 @@ struct Neon {
     using Scores = NeonDot;
     using Values = NeonDot;
     using Probabilities = NeonDot;
+    using Linear = PlainLinearDot;
     static constexpr int W = 16;
     static constexpr bool BLOCKS = true;
 

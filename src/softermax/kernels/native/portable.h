@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention.h"
+#include "encoder.h"
 
 namespace smx {
 namespace {
@@ -40,6 +41,7 @@ struct Portable {
     using Scores = PortableDot;
     using Values = PortableDot;
     using Probabilities = PortableDot;
+    using Linear = PlainLinearDot;
     static constexpr int W = 16;
     static constexpr bool BLOCKS = true;
 
