@@ -52,6 +52,7 @@ SLOW_PAGES = [page for page in pages() if any(block.mark == "slow" for block in 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", SLOW_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_slow_blocks_run_as_shown(page: Path, reader: Reader, request: pytest.FixtureRequest) -> None:
     prepare(page, request)
