@@ -12,14 +12,15 @@ import pytest
 from softermax.cli import main
 from softermax.results import Envelope
 from softermax.silicon import sensitivity, stimuli
-from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result
+from softermax.silicon.flip_flops import KeptLaneUnit, cost_in_flip_flops
+from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result, measure_unit
 from softermax.silicon.library import Library
 from softermax.silicon.sensitivity import CASES, NONE, Task, tasks_of
 from softermax.silicon.stimuli import gaussian
 from softermax.silicon.table import Order
 from softermax.silicon.units import NormalizationUnit, SpecUnit, TwoPassUnit, UnnormedUnit
-from softermax.silicon.whole import BOTH, WHOLE
-from softermax.spec import SoftermaxSpec
+from softermax.silicon.whole import BOTH, WHOLE, waiting_of_baseline, waiting_of_spec
+from softermax.spec import PRESETS, SoftermaxSpec
 
 
 def test_wires_change_energy_and_slack_and_another_clock_is_mapped_anew(nangate45: Library) -> None:
@@ -41,7 +42,7 @@ def made_up(task: Task) -> Result:
     pj = 1.0 + task.case.wires if ours else 8.0 / task.case.clock
     energy = [EnergyResult("gaussian", mode, pj, {}, pj, 0.0, 0.0) for mode in (ZERO_DELAY, GLITCHES)]
     figures = {"library": task.order.library, "clock_ns": task.case.clock, "wire": "", "words_equal": 1}
-    figures |= {"area_um2": 1.0 if ours else 4.0, "slack_ns": 0.1 if ours else -0.2, "energy": energy}
+    figures |= {"area_um2": 1e4 if ours else 4e4, "slack_ns": 0.1 if ours else -0.2, "energy": energy}
     return Result(**task.order.unit.described(), **figures, area_by_unit={}, cells={}, critical_path=[])
 
 
@@ -60,6 +61,8 @@ def test_the_command_prints_every_change_of_both_units(
     assert Envelope.load(tmp_path / "sensitivity.json").rows == rows
     page = (tmp_path / "sensitivity.md").read_text()
     assert "the energy ratio 0.250 and 0.125 to 0.375, without glitches 0.250." in page
+    assert {r["preset"] for r in rows} == {"paper", "lean"}
+    rows = [r for r in rows if r["preset"] == "lean"]
     by = {(r["unit"], r["baseline"], r["change"]): r for r in rows}
     assert len(by) == len(rows)
     # Every case against two passes, the first one against the online baseline.
@@ -76,14 +79,16 @@ def test_the_command_prints_every_change_of_both_units(
     low, high = (whole[f"memories' area {factor} times"]["area_ratio"] for factor in ("0.5", "2"))
     assert low < whole[NONE]["area_ratio"] < high
     anew = whole["FP16 makes its exponentials anew instead of keeping them"]
-    assert anew["energy_ratio"] != whole[NONE]["energy_ratio"]
+    # Three rows of scores take less room than two of scores and two of exponentials.
+    assert anew["area_ratio"] > whole[NONE]["area_ratio"]
+    assert whole["flip-flops instead of memories"]["area_ratio"] != whole[NONE]["area_ratio"]
 
 
 def test_pairs_share_what_they_measure() -> None:
     pairs = tasks_of(baselines=["two-pass", "online"])
-    # For each unit: ours and two passes in every case, online in one.
-    assert len({task for pair in pairs for task in pair}) == 2 * (2 * len(CASES) + 1)
-    assert len(pairs) == 2 * (len(CASES) + 1)
+    # For each unit: ours, two presets, and two passes in every case, online in one.
+    assert len({task for pair in pairs for task in pair}) == 2 * (3 * len(CASES) + 1)
+    assert len(pairs) == 2 * 2 * (len(CASES) + 1)
 
 
 def test_an_impossible_clock_is_refused_before_any_work(capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,3 +114,18 @@ def test_two_passes_in_base_two_are_smaller_and_give_their_models_words(nangate4
     plain, changed = (Task(order, some).run([gaussian(32, 16)]) for some in (CASES[0], case))
     assert changed.area_um2 < plain.area_um2
     assert changed.words_equal == plain.words_equal > 0
+
+
+def test_a_lane_of_flip_flops_keeps_two_rows_and_gives_the_words_back(nangate45: Library) -> None:
+    spec = PRESETS["lean"].replace(slice_width=64)
+    (kept,) = waiting_of_spec(spec)
+    for waiting, own in ((kept, spec), (waiting_of_baseline("online", 64)[0], None)):
+        lane = KeptLaneUnit(waiting, own)
+        result = measure_unit(lane, nangate45, 1.5, [gaussian(8)], copies=4, rows=2)
+        # Rows of 384 have six slices of 64.
+        assert sum(n for cell, n in result.cells.items() if "DFF" in cell) == 2 * 6 * waiting.bits
+        assert result.words_equal == 2 * 4 * 6  # both modes
+        cost = cost_in_flip_flops(lane, result, "gaussian")
+        assert cost.area_um2 == pytest.approx(result.area_um2 * (64 + waiting.beside / waiting.bits))
+    with pytest.raises(ValueError, match="rows = 1: one goes out while the next comes in"):
+        lane.job(gaussian(4), 4, 1)

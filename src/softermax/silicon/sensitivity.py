@@ -14,24 +14,35 @@ from dataclasses import dataclass, replace
 
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
+from softermax.silicon.flip_flops import KeptLaneUnit, cost_in_flip_flops
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure_unit
 from softermax.silicon.library import WireLoad
 from softermax.silicon.memory import NODE_OF_LIBRARY, Node, node_of
 from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import Scores
-from softermax.silicon.table import Order, orders_of, waiting_cost, waiting_of
+from softermax.silicon.table import Order, against, orders_of, waiting_cost, waiting_of
 from softermax.silicon.units import (
     BASELINES,
     NORMALIZATION,
     UNNORMED,
     BaselineUnit,
     DivisionUnit,
+    NormalizationUnit,
     SpecUnit,
     TwoPassUnit,
     Unit,
     paper_at,
 )
-from softermax.silicon.whole import BOTH, WHOLE, UnitFigures, Waiting, waiting_for_third_pass
+from softermax.silicon.whole import (
+    BOTH,
+    WHOLE,
+    UnitFigures,
+    Waiting,
+    added,
+    waiting_for_third_pass,
+    waiting_of_baseline,
+    waiting_of_spec,
+)
 
 NONE = "none"
 _ONE_RING = 1.5
@@ -128,7 +139,7 @@ def tasks_of(
 
 def varied_at(width: int) -> list[str]:
     """The presets that are varied."""
-    return [paper_at(width)]
+    return [paper_at(width), "lean"]
 
 
 def vary(
@@ -140,7 +151,8 @@ def vary(
     """Measure every design, in parallel processes, and put ours beside the baseline for each kind of scores: unit by unit,
     then whole softmaxes."""
     # The table's own first: they are mapped once, and most are cached.
-    tasks = sorted({task for pair in pairs for task in pair}, key=lambda task: CASES.index(task.case))
+    measured = {task for pair in pairs for task in (*pair, *_kept_lanes(*pair))}
+    tasks = sorted(measured, key=lambda task: CASES.index(task.case))
     work = functools.partial(Task.run, scores=scores)
     found = each(
         work,
@@ -151,7 +163,18 @@ def vary(
     )
     compared = [_Compared.of(ours, theirs, found) for ours, theirs in pairs]
     alone = [one.variation(kind.name) for one in compared for kind in scores]
-    return alone + [one for kind in scores for one in _wholes(compared, kind.name)]
+    return alone + [one for kind in scores for one in _wholes(compared, kind.name, found)]
+
+
+def _kept_lanes(ours: Task, theirs: Task) -> list[Task]:
+    """What waits between the units of a whole softmax, in flip-flops: measured once, where nothing is changed."""
+    unit, other = ours.order.unit, theirs.order.unit
+    if not isinstance(unit, NormalizationUnit) or ours.case.change != NONE:
+        return []
+    assert isinstance(other, BaselineUnit)
+    lanes = [KeptLaneUnit(waiting, unit.rows_spec) for waiting in waiting_of_spec(unit.rows_spec)]
+    lanes += [KeptLaneUnit(waiting) for waiting in waiting_of_baseline(other.baseline, unit.width)]
+    return [replace(ours, order=replace(ours.order, unit=lane)) for lane in lanes]
 
 
 @dataclass(frozen=True)
@@ -198,7 +221,7 @@ class _Compared:
         )
 
 
-def _wholes(compared: Sequence[_Compared], scores: str) -> Iterator[Variation]:
+def _wholes(compared: Sequence[_Compared], scores: str, found: Mapping[Task, Result]) -> Iterator[Variation]:
     """Whole softmaxes in every case, and with other memories for what waits between their units."""
     units = {(one.ours.unit, _place(one), one.baseline, one.case.change): one for one in compared}
     for (unit, place, baseline, change), second in units.items():
@@ -207,6 +230,8 @@ def _wholes(compared: Sequence[_Compared], scores: str) -> Iterator[Variation]:
             continue
         ours, theirs = (a + b for a, b in zip(first.figures(scores), second.figures(scores), strict=True))
         yield second.varied(BOTH, change, scores, ours, theirs)
+        if change == NONE:
+            yield _in_flip_flops(second, scores, ours, theirs, found)
         if second.order.library not in NODE_OF_LIBRARY:
             continue
         yield _with_memories(second, change, scores, ours, theirs)
@@ -223,6 +248,23 @@ def _wholes(compared: Sequence[_Compared], scores: str) -> Iterator[Variation]:
                 multiplied = first.figures(scores)[1] + factor.figures(scores)[1]
                 change = "FP16 multiplies with a factor instead of dividing"
                 yield _with_memories(second, change, scores, ours, multiplied)
+
+
+def _in_flip_flops(
+    one: _Compared, scores: str, ours: UnitFigures, theirs: UnitFigures, found: Mapping[Task, Result]
+) -> Variation:
+    sides: dict[bool, list[UnitFigures]] = {True: [], False: []}
+    for task in _kept_lanes(Task(one.order, one.case), Task(against(one.order, one.baseline), one.case)):
+        lane = task.order.unit
+        assert isinstance(lane, KeptLaneUnit)
+        sides[lane.spec is not None].append(cost_in_flip_flops(lane, found[task], scores))
+    return one.varied(
+        WHOLE,
+        "flip-flops instead of memories",
+        scores,
+        ours + added(sides[True]),
+        theirs + added(sides[False]),
+    )
 
 
 def _place(one: _Compared) -> tuple[object, ...]:

@@ -383,7 +383,7 @@ def _begun(unit: Unit, cycles: int, copies: int, elements: int) -> GateJob:
 def presets_of(width: int) -> list[str]:
     """The names that make different hardware at a width, the paper's own first."""
     paper = paper_at(width)
-    return [paper, "row-scaled", paper + SKIP_ZEROS]
+    return [paper, "row-scaled", paper + SKIP_ZEROS, "lean", "lean-row-scaled"]
 
 
 def paper_at(width: int) -> str:

@@ -16,7 +16,7 @@ design's figures.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from softermax.rtl.baseline.payloads import HALF
@@ -60,13 +60,21 @@ class Waiting:
     """Slices that wait between two steps of a softmax: each is written once."""
 
     what: str
-    slice_bits: int
+    bits: int
+    """Of an element."""
+    width: int
+    beside: int = 0
+    """Bits that belong to a slice: its max."""
     rows: float = ROWS_KEPT
     reads: int = 1
 
-    def cost(self, node: Node, width: int, columns: int, clock_ns: float) -> UnitFigures:
+    @property
+    def slice_bits(self) -> int:
+        return self.bits * self.width + self.beside
+
+    def cost(self, node: Node, columns: int, clock_ns: float) -> UnitFigures:
         """The memory's area, and an element's share of what it spends."""
-        slices = -(-columns // width)
+        slices = -(-columns // self.width)
         memory = Memory(math.ceil(self.rows * slices * self.slice_bits / 8), self.slice_bits)
         spent = (1 + self.reads) * memory.access_pj(node) + memory.leakage_pj(node, clock_ns)
         pj = spent * slices / columns
@@ -78,26 +86,27 @@ def waiting_of_spec(spec: SoftermaxSpec) -> tuple[Waiting, ...]:
     width = spec.slice_width
     assert width is not None
     if spec.normalization == "row-products":
-        return (Waiting("scores", (spec.input.bits + 1) * width),)
-    return (Waiting("unnormed words", spec.unnormed.bits * width + spec.max.integer),)
+        return (Waiting("scores", spec.input.bits + 1, width),)
+    return (Waiting("unnormed words", spec.unnormed.bits, width, beside=spec.max.integer),)
 
 
 def waiting_of_baseline(baseline: str, width: int) -> tuple[Waiting, ...]:
     if baseline == "two-pass":
-        scores = Waiting("scores", (HALF.width + 1) * width)
-        return scores, Waiting("exponentials", _EXPONENTIAL_BITS * width)
-    return (Waiting("exponentials", _EXPONENTIAL_BITS * width + HALF.width),)
+        return Waiting("scores", HALF.width + 1, width), Waiting("exponentials", _EXPONENTIAL_BITS, width)
+    return (Waiting("exponentials", _EXPONENTIAL_BITS, width, beside=HALF.width),)
 
 
 def waiting_for_third_pass(width: int) -> tuple[Waiting, ...]:
     """Of two passes that make their exponentials anew: scores, while a row comes in, the one before it has its second pass
     and the one before that is divided."""
-    return (Waiting("scores", (HALF.width + 1) * width, rows=3.0, reads=2),)
+    return (Waiting("scores", HALF.width + 1, width, rows=3.0, reads=2),)
 
 
-def cost_of_waiting(
-    kept: Sequence[Waiting], node: Node, width: int, columns: int, clock_ns: float
-) -> UnitFigures:
+def cost_of_waiting(kept: Sequence[Waiting], node: Node, columns: int, clock_ns: float) -> UnitFigures:
     """The memories of all that waits."""
-    first, *rest = (waiting.cost(node, width, columns, clock_ns) for waiting in kept)
+    return added(waiting.cost(node, columns, clock_ns) for waiting in kept)
+
+
+def added(figures: Iterable[UnitFigures]) -> UnitFigures:
+    first, *rest = figures
     return sum(rest, first)

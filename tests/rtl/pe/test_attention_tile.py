@@ -26,6 +26,7 @@ SMALL = PEConfig(2, 2, 128, 256, 48, scale_bits=24)
 """Eight queries at a time; for a head of 10 elements, room for 24 keys."""
 SPEC = SoftermaxSpec(slice_width=2)
 ROW_SCALED = PRESETS["row-scaled"].replace(slice_width=2)
+LEAN = PRESETS["lean"].replace(slice_width=2)
 DEFERRED = DeferredSpec(scores=SPEC)
 COLUMNS = 3
 FACTOR = float(np.float32(0.0025))
@@ -54,6 +55,11 @@ def two_pes() -> Simulation:
 
 
 @pytest.fixture(scope="module")
+def lean() -> Simulation:
+    return Simulation(AttentionTile(SMALL, LEAN, depth=32, pes=2))
+
+
+@pytest.fixture(scope="module")
 def row_scaled() -> Simulation:
     return Simulation(AttentionTile(SMALL, ROW_SCALED, depth=32))
 
@@ -78,9 +84,22 @@ def test_two_pes_share_normalization_and_equal_the_software(
         np.testing.assert_array_equal(outcome.words, software(q, k, scale, SPEC).words)
 
 
-def test_accesses_are_those_of_the_schedule(two_pes: Simulation) -> None:
+@pytest.mark.parametrize("stall", [0.0, 0.3])
+def test_lean_pes_keep_scores_and_equal_the_software(lean: Simulation, stall: float) -> None:
+    """Row products: the unnormed unit gives sums alone, and Normalization takes scores (A10)."""
+    scale = 0.0007
+    pairs = [operands(*shape, 10, seed) for seed, shape in enumerate(((19, 45), (8, 3)))]
+    factor = float(np.float32(scale * LEAN.input_scale))
+    outcomes = attention_run.run(lean, [q for q, _ in pairs], [k for _, k in pairs], SMALL, factor, stall)
+    for (q, k), outcome in zip(pairs, outcomes, strict=True):
+        np.testing.assert_array_equal(outcome.words, software(q, k, scale, LEAN).words)
+
+
+@pytest.mark.parametrize("tile", ["two_pes", "lean"])
+def test_accesses_are_those_of_the_schedule(tile: str, request: pytest.FixtureRequest) -> None:
     q, k = operands(19, 45, 10)
-    (outcome, _) = attention_run.run(two_pes, [q, q[:1]], [k, k[:1]], SMALL, FACTOR)
+    pes = request.getfixturevalue(tile)
+    (outcome, _) = attention_run.run(pes, [q, q[:1]], [k, k[:1]], SMALL, FACTOR)
     tiles, chunks, groups = 3, 5, 23
     steps = 19 * chunks * groups
     counts = outcome.counts

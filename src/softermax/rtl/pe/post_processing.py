@@ -23,6 +23,7 @@ from softermax.rtl.pe.tile_store import stored_layout
 from softermax.rtl.pe.weight_softmax import WeightSoftmax
 from softermax.rtl.pipeline import follow, stages
 from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.unnormed_sum import UnnormedSum
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 
@@ -131,12 +132,13 @@ def rows_of(m: Module, softmax: Any, finished: Any, moves: Any, depth: int) -> A
 
 class PostProcessing(wiring.Component):
     """Scores in; each finished row's max and PowSum out, and the scores themselves, which wait for them in the
-    global buffer: `ScoreNormalization` makes numerators of them once more."""
+    global buffer: Normalization takes them from there."""
 
     def __init__(self, config: PEConfig, spec: SoftermaxSpec) -> None:
         self.config, self.spec = config, spec
         self.requantization = Requantization(config, spec)
-        self.unnormed_softmax = UnnormedSoftmax(spec, config.rows)
+        self.sums_only = spec.normalization == "row-products"
+        self.unnormed_softmax = (UnnormedSum if self.sums_only else UnnormedSoftmax)(spec, config.rows)
         super().__init__(
             {
                 "scores": In(stream.Signature(scores_layout(config))),
@@ -150,9 +152,13 @@ class PostProcessing(wiring.Component):
         m.submodules.requantization = requantization = self.requantization
         m.submodules.unnormed_softmax = softmax = self.unnormed_softmax
         wiring.connect(m, wiring.flipped(self.scores), requantization.scores)
-        words, kept, slices, out = requantization.requantized, self.kept, softmax.slices, softmax.unnormed
-        moves = Signal()
-        room = rows_of(m, softmax, self.finished, moves, 2 * self.config.rows)
+        words, kept, slices = requantization.requantized, self.kept, softmax.slices
+        if self.sums_only:
+            self._finished(m, softmax.finished)
+        else:
+            moves, out = Signal(), softmax.unnormed
+            room = rows_of(m, softmax, self.finished, moves, 2 * self.config.rows)
+            m.d.comb += [out.ready.eq(room), moves.eq(out.valid & out.ready)]
         # A slice goes to the softmax unit and to the global buffer in the same cycle.
         m.d.comb += [
             words.ready.eq(kept.ready & slices.ready),
@@ -162,10 +168,21 @@ class PostProcessing(wiring.Component):
             kept.p.word.x.eq(words.p.x),
             kept.p.word.mask.eq(words.p.mask),
             *(getattr(kept.p, name).eq(words.p[name]) for name in ("row", "last", "ends_tile")),
-            out.ready.eq(room),
-            moves.eq(out.valid & out.ready),
         ]
         return m
+
+    def _finished(self, m: Module, finished: Any) -> None:
+        """Rows wait for Normalization, those of two tiles at most."""
+        out = self.finished
+        m.submodules.rows = rows = fifo.SyncFIFOBuffered(width=out.p.shape().size, depth=2 * self.config.rows)
+        m.d.comb += [
+            rows.w_data.eq(finished.p.as_value()),
+            rows.w_en.eq(finished.valid),
+            finished.ready.eq(rows.w_rdy),
+            out.p.eq(rows.r_data),
+            out.valid.eq(rows.r_rdy),
+            rows.r_en.eq(out.ready),
+        ]
 
 
 class DeferredPostProcessing(wiring.Component):

@@ -14,6 +14,7 @@ from softermax.rtl.pe.config import PEConfig
 from softermax.rtl.pe.post_processing import score_content
 from softermax.rtl.pe.score_normalization import ScoreNormalization
 from softermax.rtl.pe.tile_store import replayed_layout
+from softermax.rtl.product_normalization import ProductNormalization
 from softermax.rtl.sizes import check_count
 from softermax.spec import SoftermaxSpec
 
@@ -21,7 +22,7 @@ MAX_PES = 64
 
 
 class SharedNormalization(wiring.Component):
-    """Streams ``finished_p`` and ``slices_p`` of each PE p in, probabilities out.
+    """Streams ``finished_p`` and ``slices_p``, scores, of each PE p in, probabilities out.
 
     The row id of a probability is the PE's row with the PE's number above it. PEs with a finished
     row are served in turn.
@@ -40,7 +41,9 @@ class SharedNormalization(wiring.Component):
         super().__init__(
             {**inputs, "probabilities": Out(stream.Signature(output_layout(spec, config.lanes, self.rows)))}
         )
-        self.normalization = ScoreNormalization(spec, config.lanes, self.rows)
+        self._with_products = spec.normalization == "row-products"
+        unit = ProductNormalization if self._with_products else ScoreNormalization
+        self.normalization = unit(spec, config.lanes, self.rows)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -65,7 +68,9 @@ class SharedNormalization(wiring.Component):
                             candidate = (pe + step) % self.pes
                             with m.If(waiting[candidate]):
                                 m.d.sync += owner.eq(candidate)
-        m.d.comb += unit.slices.p.max.eq(row_max)
+        if not self._with_products:
+            # Numerators are made anew of the scores and the row's max.
+            m.d.comb += unit.slices.p.max.eq(row_max)
         with m.Switch(owner):
             for pe in range(self.pes):
                 with m.Case(pe):

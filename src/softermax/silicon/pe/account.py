@@ -8,7 +8,7 @@ from typing import Any
 
 from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of, sensitivity
 from softermax.silicon.pe.counts import Workload
-from softermax.silicon.pe.measurement import DEFERRED, PEFigures
+from softermax.silicon.pe.measurement import DEFERRED, LEAN_SCHEMES, PEFigures
 from softermax.silicon.pe.table import (
     HALF_BITS,
     ON_READ,
@@ -26,7 +26,7 @@ from softermax.silicon.units import NORMALIZATION, UNNORMED
 
 SHARED = ("MACs", "input buffer", "weight buffer", "collector", "global buffer, operands")
 """The same in both designs."""
-VARIED = ("fixed", DEFERRED)
+VARIED = ("fixed", "lean", DEFERRED)
 """The schemes that `variants` compares."""
 
 
@@ -137,7 +137,7 @@ def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
                 two_passes(volts, on_read=True),
             )
         compare(scheme, "one PE to a Normalization unit", *_alone(measured, scheme, workload))
-        compare(scheme, "softmax alone: without what both designs share", _own(ours), _own(counted))
+        compare(f"{scheme}, softmax alone", "without what both designs share", _own(ours), _own(counted))
         compare(
             scheme,
             f"logic laid out at {UTILISATION:.0%} utilisation".replace("%", " %"),
@@ -226,5 +226,5 @@ def memory_sensitivity(measured: Sequence[PEFigures], sequence: int = SEQUENCE) 
 
 def row_states(width: int) -> dict[str, int]:
     """Bits that a PE keeps of an open row, by design: no length is in them."""
-    designs = ("fixed", "row-scaled", DEFERRED, "online")
+    designs = ("fixed", "row-scaled", *LEAN_SCHEMES, DEFERRED, "online")
     return {design: row_state_bits(design, width) for design in designs}

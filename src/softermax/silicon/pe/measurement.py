@@ -31,6 +31,8 @@ from softermax.silicon.units import (
 from softermax.spec import PRESETS, DeferredSpec, SoftermaxSpec
 
 DEFERRED = "deferred"
+LEAN_SCHEMES = ("lean", "lean-row-scaled")
+"""With row products (A10)."""
 
 
 @dataclass(frozen=True)
@@ -60,28 +62,34 @@ class PEFigures:
         return [f"{name} {slack:.3f} ns" for name, slack in slacks.items() if slack < 0]
 
 
-def fixed_spec(width: int) -> SoftermaxSpec:
-    return PRESETS["paper"].replace(slice_width=width)
+def spec_of(scheme: str, width: int) -> SoftermaxSpec:
+    """``fixed`` is the paper's words; the other schemes are called as their presets."""
+    return PRESETS["paper" if scheme == "fixed" else scheme].replace(slice_width=width)
 
 
-def row_scaled_spec(width: int) -> SoftermaxSpec:
-    return PRESETS["row-scaled"].replace(slice_width=width)
+def preset_of(scheme: str, width: int) -> str:
+    """What a scheme's spec is called."""
+    return paper_at(width) if scheme == "fixed" else scheme
 
 
 def deferred_spec(width: int) -> DeferredSpec:
-    return DeferredSpec(scores=fixed_spec(width))
+    return DeferredSpec(scores=spec_of("fixed", width))
 
 
 def designs_of(width: int, baselines: Sequence[str] = BASELINES) -> list[Unit | LaneDesign]:
-    """The netlists of a width. Normalization of unnormed words is there for comparison: our PE keeps scores."""
+    """The netlists of a width. Normalization of unnormed words is there for comparison: our PE keeps scores, which the
+    lean one takes as they are (A10)."""
+    fixed, lean = (
+        {preset_of(scheme, width): spec_of(scheme, width) for scheme in schemes}
+        for schemes in (("fixed", "row-scaled"), LEAN_SCHEMES)
+    )
     paper = paper_at(width)
-    specs = {paper: fixed_spec(width), "row-scaled": row_scaled_spec(width)}
     return [
         *(baseline_unit(UNNORMED, baseline, width) for baseline in baselines),
         *(baseline_unit(NORMALIZATION, baseline, width) for baseline in baselines),
-        *(ScoreNormalizationUnit(spec, name) for name, spec in specs.items()),
-        *(UnnormedUnit(spec, name) for name, spec in specs.items()),
-        NormalizationUnit(specs[paper], paper),
+        *(ScoreNormalizationUnit(spec, name) for name, spec in fixed.items()),
+        *(UnnormedUnit(spec, name) for name, spec in (fixed | lean).items()),
+        *(NormalizationUnit(spec, name) for name, spec in ({paper: fixed[paper]} | lean).items()),
         WeightUnit(deferred_spec(width), DEFERRED),
         *(lane(CONFIGS[width]) for lane in LANES),
     ]

@@ -24,9 +24,7 @@ from softermax.silicon.units import NORMALIZATION, UNNORMED
 
 TWO_PASS = "two-pass"
 _BUFFERS = ("input buffer", "weight buffer", "collector")
-_PARTS_ALONE = ("softmax alone", "only what both")
-"""What-ifs that leave parts of the PE out: their ratios are none of the PE's."""
-_SHOWN_BY_COMPONENT = ("fixed", DEFERRED)
+_SHOWN_BY_COMPONENT = ("fixed", "lean", DEFERRED)
 _TRAFFIC = tuple(f"global buffer, {name}" for name in ("scores", "exponentials", "probabilities", "weights"))
 
 
@@ -89,7 +87,7 @@ def what_if_sections(figures: Sequence[PEFigures], found: Sequence[PEVariant]) -
         like = [one for one in found if (one.library, one.width) == (library, width)]
         said = []
         for scheme in dict.fromkeys(one.scheme for one in like):
-            own = [one for one in like if one.scheme == scheme and not one.what.startswith(_PARTS_ALONE)]
+            own = [one for one in like if one.scheme == scheme]
             if len(own) > 1:
                 counted = next(one for one in own if one.what == AS_COUNTED)
                 said.append(

@@ -21,18 +21,19 @@ from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
 from softermax.silicon.pe.counts import Workload, composed
 from softermax.silicon.pe.measurement import (
     DEFERRED,
+    LEAN_SCHEMES,
     PEFigures,
     deferred_spec,
-    fixed_spec,
-    row_scaled_spec,
+    preset_of,
+    spec_of,
 )
 from softermax.silicon.pe.units import SCORE_NORMALIZATION
-from softermax.silicon.units import BASELINES, NORMALIZATION, UNNORMED, WEIGHTS, paper_at
-from softermax.spec import SoftermaxSpec
+from softermax.silicon.units import BASELINES, NORMALIZATION, UNNORMED, WEIGHTS
 
 ON_READ = ", on read"
 """After a scheme's name: rows are normalised on their way to P·V."""
-SCHEMES = ("fixed", "row-scaled", DEFERRED, f"fixed{ON_READ}", f"row-scaled{ON_READ}", f"{DEFERRED}{ON_READ}")
+_WRITTEN = ("fixed", "row-scaled", *LEAN_SCHEMES, DEFERRED)
+SCHEMES = (*_WRITTEN, *(scheme + ON_READ for scheme in _WRITTEN))
 SEQUENCE: int = paper_figures()["pe"]["sequence"]
 """The paper's."""
 SHARED_BY = 4
@@ -64,10 +65,6 @@ class PECost:
         return sum(part.energy_pj for part in self.components.values())
 
 
-def spec_for(scheme: str, width: int) -> SoftermaxSpec:
-    return row_scaled_spec(width) if scheme == "row-scaled" else fixed_spec(width)
-
-
 def row_state_bits(design: str, width: int) -> int:
     """What a PE keeps of an open row, whatever its length: its max and its sum."""
     if design == "two-pass":
@@ -77,7 +74,7 @@ def row_state_bits(design: str, width: int) -> int:
     if design == DEFERRED:
         deferred = deferred_spec(width)
         return deferred.scores.max.integer + deferred.powsum.bits
-    spec = spec_for(design, width)
+    spec = spec_of(design, width)
     return spec.max.integer + spec.powsum.bits
 
 
@@ -89,7 +86,8 @@ def softermax_cost(
     pes: int = SHARED_BY,
     keeps: str = "scores",
 ) -> PECost:
-    """The PE with Softermax: fixed or row-scaled output, or deferred normalisation (A8); each also ``, on read``.
+    """The PE with Softermax: fixed or row-scaled output, either also lean (A10), or deferred normalisation (A8); each also
+    ``, on read``.
 
     ``keeps`` is what waits in the global buffer until a row is finished: ``scores``, of which Normalization makes its
     numerators anew, or ``unnormed`` words, as the paper draws it (fixed output only).
@@ -110,10 +108,11 @@ def softermax_cost(
         cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, *ports)
         cost.division(workload)
     else:
-        preset, own = paper_at(width) if scheme == "fixed" else scheme, spec_for(scheme, width)
+        preset, own = preset_of(scheme, width), spec_of(scheme, width)
         cost.unit(UNNORMED, UNNORMED, preset)
         if keeps == "scores":
-            cost.unit(NORMALIZATION, SCORE_NORMALIZATION, preset, shared=True)
+            of_scores = NORMALIZATION if scheme in LEAN_SCHEMES else SCORE_NORMALIZATION
+            cost.unit(NORMALIZATION, of_scores, preset, shared=True)
             cost.slices("scores", (own.input.bits + 1) * width, "scores_writes", "scores_reads")
         else:
             cost.unit(NORMALIZATION, NORMALIZATION, preset, shared=True)
