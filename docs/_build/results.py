@@ -177,6 +177,100 @@ def speed() -> list[ResultRow]:
 
 
 def summary() -> list[ResultRow]:
+def rival_designs() -> list[ResultRow]:
+    """The rows of rivals.json, one per design: a design that was built has several."""
+    return list({row["name"]: row for row in figures.rows("rivals")}.values())
+
+
+def rivals() -> list[ResultRow]:
+    """Every design as its authors have it: words, error, mass, and what it needs."""
+    rows: list[ResultRow] = []
+    for found in rival_designs():
+        if ":" in found["name"] and found["kind"] == "rival":
+            continue
+        needs = found["needs"]
+        wants = {
+            "max": "row_max",
+            "second pass": "second_pass",
+            "divider": "divider",
+            "retraining": "retraining",
+        }
+        rows.append(
+            {
+                "design": f"`{found['name']}`",
+                "in": found["takes"],
+                "out": found["gives"],
+                "L1, 128": f"{found['l1_128']:.3f}",
+                "L1, recorded": f"{found['l1_recorded']:.3f}",
+                "KL, recorded": f"{found['kl_recorded']:.3f}",
+                "mass, 2048": f"{found['mass_2048']:.2f}",
+                "needs": ", ".join(name for name, key in wants.items() if needs[key])
+                + (f", {needs['table']} table entries" if needs["table"] else ""),
+                "known from": found["confidence"],
+            }
+        )
+    return rows
+
+
+def rivals_with_options() -> list[ResultRow]:
+    """Rivals whose output word has a fixed scale, as published and with our two normalisations."""
+    by_name = {row["name"]: row for row in rival_designs()}
+    rows: list[ResultRow] = []
+    for name, found in by_name.items():
+        if f"{name}:deferred" not in by_name or found["kind"] != "rival":
+            continue
+        scaled, deferred = by_name[f"{name}:row-scaled"], by_name[f"{name}:deferred"]
+        rows.append(
+            {
+                "design": f"`{name}`",
+                "mass at 384": f"{found['mass_384']:.2f}",
+                "at 2048": f"{found['mass_2048']:.2f}",
+                "at 8192": f"{found['mass_8192']:.2f}",
+                "L1, recorded": f"{found['l1_recorded']:.3f}",
+                "row-scaled": f"{scaled['l1_recorded']:.3f}",
+                "deferred": f"{deferred['l1_recorded']:.3f}",
+            }
+        )
+    return rows
+
+
+def rivals_in_silicon() -> list[ResultRow]:
+    """Designs that were built: a row per width and library."""
+    return [
+        {
+            "design": f"`{found['name']}`",
+            "unit": found.get("unit", ""),
+            "lanes": found["width"],
+            "library": LIBRARIES.get(found["library"], found["library"]),
+            "area, um2": f"{found['area_um2']:.0f}",
+            "pJ per element": f"{found['pj_per_element']:.3f}",
+            "slack, ns": f"{found['slack_ns']:.2f}",
+            "L1, recorded": f"{found['l1_recorded']:.3f}",
+        }
+        for found in figures.rows("rivals")
+        if "area_um2" in found
+    ]
+
+
+def rivals_in_models() -> list[ResultRow]:
+    """Without retraining: a fine-tuned model's score and a language model's perplexity with each design."""
+    scores = {row["attention"]: row for row in figures.rows("rivals/evaluate")}
+    losses = {row["variant"]: row for row in figures.rows("rivals/perplexity")}
+    rows: list[ResultRow] = []
+    for name in dict.fromkeys([*scores, *losses]):
+        if name.startswith("exact"):
+            continue
+        score, loss = scores.get(name), losses.get(name)
+        rows.append(
+            {
+                "attention": f"`{name}`",
+                "STS-B, points": f"{score['difference']:+.2f}" if score else "",
+                "perplexity": f"{loss['over_exact']:+.1%}".replace("%", " %") if loss else "",
+            }
+        )
+    return rows
+
+
     """The README's table."""
     rows: list[ResultRow] = []
 
@@ -234,9 +328,27 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "processing element": processing_element,
     "accuracy": accuracy,
     "swapped": swapped,
+    add_rivals(add)
     "perplexity": perplexity,
     "speed": speed,
     "summary": summary,
+def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
+    """Where others are nearer to the softmax: the best with 8-bit words in and out, and the best of all."""
+    found = [row for row in rival_designs() if row["kind"] != "reference"]
+    bytes_ = [row for row in found if row["gives"].startswith(("u8,", "s8,")) or row["name"] == "paper+fold"]
+    for what, rows in (("8-bit words of fixed scale", bytes_), ("any words", found)):
+        rows = [row for row in rows if row["kind"] == "ours" or ":" not in row["name"]]
+        ours = min((r for r in rows if r["kind"] == "ours"), key=lambda r: r["l1_recorded"], default=None)
+        best = min((r for r in rows if r["kind"] == "rival"), key=lambda r: r["l1_recorded"], default=None)
+        if ours and best and best["l1_recorded"] < ours["l1_recorded"]:
+            add(
+                f"L1 to softmax on real attention, {what}: `{ours['name']}`, and nearer, `{best['name']}`",
+                f"{ours['l1_recorded']:.3f}, {best['l1_recorded']:.3f}",
+                "",
+                "rivals",
+            )
+
+
 }
 
 
@@ -246,6 +358,10 @@ def table(name: str) -> str:
     rows = TABLES[name]()
     return markdown_table(rows) if rows else "*Not measured yet.*"
 
+    "rivals": rivals,
+    "rivals with options": rivals_with_options,
+    "rivals in silicon": rivals_in_silicon,
+    "rivals in models": rivals_in_models,
 
 # A table's end comes before an empty line; without one the page shows a table on the site only.
 _TABLE = re.compile(r"<!-- results: ([\w ]+) -->(?:\n(?:.+\n)*?<!-- end -->)?")

@@ -195,3 +195,62 @@ def test_a_changed_result_changes_the_page(measured: ModuleType) -> None:
     before = measured.filled(text)
     save(measured, "made", [{"unit": "a", "width": 16, "ratio": 0.75}])
     assert measured.filled(before) == before.replace("0.12", "0.75")
+
+
+def test_rivals_are_listed_once_with_silicon_where_it_was_measured(results: ModuleType) -> None:
+    needs = {"row_max": True, "second_pass": False, "divider": True, "retraining": False, "table": 32}
+    row = {
+        "kind": "rival",
+        "takes": "int8",
+        "gives": "u8, p = y / 256",
+        "needs": needs,
+        "confidence": "paper",
+    }
+    row |= {f"mass_{length}": 0.5 for length in (384, 2048, 8192)} | {"l1_128": 0.3, "kl_recorded": 0.2}
+    built = {
+        "unit": "softmax",
+        "library": "nangate45",
+        "area_um2": 9.6,
+        "pj_per_element": 0.5,
+        "slack_ns": 0.1,
+    }
+    rows = [
+        row | {"name": "paper+fold", "kind": "ours", "l1_recorded": 0.4},
+        row | {"name": "a", "l1_recorded": 0.25, "width": 16} | built,
+        row | {"name": "a", "l1_recorded": 0.25, "width": 32} | built,
+        row | {"name": "a:row-scaled", "l1_recorded": 0.1},
+        row | {"name": "a:deferred", "l1_recorded": 0.09},
+    ]
+    save(results, "rivals", rows)
+    assert [one["design"] for one in results.rivals()] == ["`paper+fold`", "`a`"]
+    assert results.rivals()[1]["needs"] == "max, divider, 32 table entries"
+    assert [(one["lanes"], one["area, um2"]) for one in results.rivals_in_silicon()] == [
+        (16, "10"),
+        (32, "10"),
+    ]
+    (options,) = results.rivals_with_options()
+    assert (options["L1, recorded"], options["row-scaled"], options["deferred"]) == (
+        "0.250",
+        "0.100",
+        "0.090",
+    )
+    # A rival that is nearer to the softmax than ours is named in the README.
+    assert [one["here"] for one in results.summary()] == ["0.400, 0.250", "0.400, 0.250"]
+
+
+def test_rivals_in_models_are_differences_to_the_exact_softmax(results: ModuleType) -> None:
+    (results.figures.RESULTS / "rivals").mkdir()
+    save(
+        results,
+        "rivals/evaluate",
+        [{"attention": "exact softmax (fp32)"}, {"attention": "rival:a", "difference": -0.5}],
+    )
+    text = {"model": "m", "text": "t", "tokens": 2, "context": 2}
+    losses = [
+        text | {"variant": "exact", "perplexity": 10.0},
+        text | {"variant": "rival:a", "perplexity": 12.0},
+    ]
+    save(results, "rivals/perplexity", losses)
+    assert results.rivals_in_models() == [
+        {"attention": "`rival:a`", "STS-B, points": "-0.50", "perplexity": "+20.0 %"}
+    ]

@@ -3,7 +3,7 @@
 >>> from softermax.rivals import get_rival
 >>> ita = get_rival("ita")
 >>> ita.compute([2.0, 1.0, 3.0])
-array([0.30859375, 0.15234375, 0.30859375])
+array([0.1796875 , 0.08984375, 0.72265625])
 >>> ita.about.needs.divider
 True
 """

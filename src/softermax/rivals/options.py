@@ -64,6 +64,11 @@ class RowScaled(Normalisation):
 class Deferred(Normalisation):
     """8-bit unnormed weights, divided by their sum after P·V (A8); that division is exact here."""
 
+    @classmethod
+    def of(cls, design: Normalised, name: str) -> Deferred:
+        needs = dataclasses.replace(design.about.needs, second_pass=False)
+        return cls(name, dataclasses.replace(design.about, needs=needs), design.scale, design=design)
+
     @property
     def gives(self) -> str:
         return f"u{BITS} unnormed, divided after P·V"

@@ -52,7 +52,7 @@ def get_rival(name: str) -> Rival:
     >>> get_rival("rival:ita").gives
     'u8, p = y / 256'
     >>> get_rival("i-bert:deferred").compute([2.0, 1.0, 3.0]).round(3)
-    array([0.245, 0.09 , 0.665])
+    array([0.249, 0.091, 0.661])
     """
     plain, colon, option = name.removeprefix(PREFIX).partition(":")
     design = rivals().get(plain)

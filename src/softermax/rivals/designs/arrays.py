@@ -55,3 +55,18 @@ def divided_half_even(a: Array, b: Array) -> Array:
     quotient = doubled // (2 * b)
     tie = cast(doubled == quotient * 2 * b, "int64")
     return quotient - (tie & quotient & 1)
+
+
+def slices(x: Array, width: int, fill: float) -> Array:
+    """Rows as (..., slices, width), the last slice filled up."""
+    xp = namespace(x)
+    missing = -x.shape[-1] % width
+    if missing:
+        filler = xp.full_like(x[..., :1], fill)
+        x = xp.concatenate([x, xp.broadcast_to(filler, (*x.shape[:-1], missing))], axis=-1)
+    return x.reshape(*x.shape[:-1], -1, width)
+
+
+def running_max(x: Array) -> Array:
+    """The largest so far, along the last axis."""
+    return np.maximum.accumulate(x, axis=-1) if isinstance(x, np.ndarray) else x.cummax(-1).values

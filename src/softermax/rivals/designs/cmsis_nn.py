@@ -81,7 +81,7 @@ class CmsisNn(Normalised):
             "TensorFlow Lite, kernels/internal/reference/softmax.h (gemmlowp fixed point)",
         ),
         confidence="same bits as the authors' code",
-        needs=Needs(multipliers=12),
+        needs=Needs(multipliers=14),
     )
 
     @property

@@ -28,7 +28,7 @@ class FqVit(Normalised):
             "megvii-research/FQ-ViT@5daf5915 models/ptq/layers.py QIntSoftmax",
         ),
         confidence="same bits as the authors' code",
-        needs=Needs(multipliers=2),
+        needs=Needs(multipliers=3),
         claims=("DeiT-T/S/B, PTQ: 71.61 / 79.17 / 81.20 % top-1",),
     )
 

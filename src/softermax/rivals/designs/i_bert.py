@@ -58,7 +58,7 @@ class IBert(Normalised):
             "transformers models/ibert/quant_modules.py",
         ),
         confidence="same bits as the authors' code",
-        needs=Needs(multipliers=3),
+        needs=Needs(multipliers=5),
         takes="int8 (int32 in the authors' models)",
     )
 

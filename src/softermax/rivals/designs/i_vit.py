@@ -30,7 +30,7 @@ class IVit(Normalised):
             "zkkli/I-ViT@380ba991 models/quantization_utils/quant_modules.py IntSoftmax",
         ),
         confidence="same bits as the authors' code",
-        needs=Needs(multipliers=1),
+        needs=Needs(multipliers=3),
         claims=("DeiT-T/S/B, after QAT: 72.24 / 80.12 / 81.74 % top-1 (FP32 72.21 / 79.85 / 81.85)",),
     )
 

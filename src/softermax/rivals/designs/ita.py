@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.rivals.designs.arrays import Array, largest, namespace, row_sum
+from softermax.rivals.designs.arrays import Array, namespace, running_max, slices
 from softermax.rivals.designs.interface import About, Needs, Normalised, Unnormed, kept
 
 PART = 16
@@ -67,14 +67,17 @@ class Ita(Normalised):
         """As in pass 2, with the sum of pass 1, whose truncations depend on the order of the maxima."""
         xp = namespace(raw)
         keep = kept(raw, mask)
-        highest = xp.full_like(raw[..., :1], LOWEST)
+        scores = slices(xp.where(keep, raw, LOWEST), PART, LOWEST)
+        maxima = running_max(xp.amax(scores, axis=-1))
+        highest = maxima[..., -1:]
+        powers = self._power(xp.full_like(scores, ONE), maxima[..., None] - scores)
+        sums = xp.sum(xp.where(slices(keep, PART, False), powers, 0), axis=-1)
         total = xp.zeros_like(highest)
-        for start in range(0, raw.shape[-1], PART):
-            part, takes_part = raw[..., start : start + PART], keep[..., start : start + PART]
-            before, highest = highest, xp.maximum(highest, largest(part, takes_part, LOWEST))
-            below = xp.where(takes_part, highest - part, 0)
-            powers = xp.where(takes_part, self._power(xp.full_like(part, ONE), below), 0)
-            total = self._power(total, highest - before) + row_sum(powers)
+        before = xp.full_like(highest, LOWEST)
+        for part in range(sums.shape[-1]):
+            now = maxima[..., part : part + 1]
+            total = self._power(total, now - before) + sums[..., part : part + 1]
+            before = now
         e = xp.where(keep, self._power(xp.full_like(raw, ONE), xp.where(keep, highest - raw, 0)), 0)
         return Unnormed(e, ONE, total)
 

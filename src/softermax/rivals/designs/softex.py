@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
-from softermax.rivals.designs.arrays import Array, cast, namespace
+import numpy as np
+from numpy.typing import NDArray
+
+from softermax.rivals.designs.arrays import Array, cast, look_up, namespace, running_max, slices
 from softermax.rivals.designs.bfloat16 import bf16_values, bf16_words, rounded
 from softermax.rivals.designs.interface import About, Needs, Rival, kept
 
@@ -67,7 +71,7 @@ class SoftEx(Rival):
             "belanoa/softex@77f219db rtl/expu, golden-model/golden_accurate.py",
         ),
         confidence="same bits as the authors' code",
-        needs=Needs(multipliers=4),
+        needs=Needs(multipliers=3),
         takes="BF16",
         claims=(
             "VEXP, on a Snitch cluster: 162.7x less latency, 74.3x less energy for softmax; 1 % area of the FPU",
@@ -88,31 +92,38 @@ class SoftEx(Rival):
         xp = namespace(raw)
         keep = kept(raw, mask)
         x = xp.where(keep, bf16_values(raw), LOWEST)
-        highest = xp.full_like(x[..., :1], LOWEST)
+        parts = slices(x, SLICE, LOWEST)
+        maxima = running_max(xp.amax(parts, axis=-1))
+        highest = maxima[..., -1:]
+        e = xp.where(slices(keep, SLICE, False), _looked_up(parts - maxima[..., None]), 0.0)
+        sums = (e[..., 0::2] + e[..., 1::2]).reshape(*e.shape[:-1], 2, 2).sum(-1)
+        added = sums[..., 0] + sums[..., 1]
+        added = rounded(added) if self.slice_sum == "bf16" else added
         total = xp.zeros_like(highest)
-        for start in range(0, x.shape[-1], SLICE):
-            part, takes_part = x[..., start : start + SLICE], keep[..., start : start + SLICE]
-            before, highest = highest, xp.maximum(highest, xp.amax(part, axis=-1, keepdims=True))
-            e = xp.where(takes_part, exponential(rounded(part - highest)), 0.0)
-            added = _tree_sum(e)
-            added = rounded(added) if self.slice_sum == "bf16" else added
-            total = total * exponential(rounded(before - highest)) + added
+        before = xp.full_like(highest, LOWEST)
+        for part in range(added.shape[-1]):
+            now = maxima[..., part : part + 1]
+            total = total * _looked_up(before - now) + added[..., part : part + 1]
+            before = now
         inverse = xp.where(total > 0, reciprocal(xp.where(total > 0, total, 1.0)), 0.0)
-        e = xp.where(keep, exponential(rounded(x - highest)), 0.0)
+        e = xp.where(keep, _looked_up(x - highest), 0.0)
         return bf16_words(e * inverse)
 
     def probabilities(self, raw: Array, mask: Array | None = None) -> Array:
         return cast(bf16_values(self.words(raw, mask)), "float64")
 
 
-def _tree_sum(e: Array) -> Array:
-    """A slice's sum in FP32, neighbours first: an order that both libraries keep."""
-    while e.shape[-1] > 1:
-        even = e.shape[-1] // 2 * 2
-        pairs = e[..., 0:even:2] + e[..., 1:even:2]
-        xp = namespace(e)
-        e = pairs if even == e.shape[-1] else xp.concatenate([pairs, e[..., even:]], axis=-1)
-    return e
+@cache
+def _table() -> NDArray[np.float32]:
+    """`exponential` of every BF16 number up to 0, by its word without the sign."""
+    words = np.arange(1 << 15)
+    found: NDArray[np.float32] = exponential(bf16_values(np.where(words < 0x7F80, words, 0x7F7F) | 0x8000))
+    return found
+
+
+def _looked_up(difference: Array) -> Array:
+    """The exponential of FP32 differences up to 0, rounded to BF16 first: the unit has as many cases as words."""
+    return look_up(_table(), bf16_words(difference) & 0x7FFF)
 
 
 DESIGNS = (SoftEx(),)
