@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """A temporary path beside ``path``, renamed to it on success and deleted on failure."""
+    """A temporary path beside ``path``, renamed to it on success and deleted on failure.
+
+    What was made executable is so from its first moment in place: another process may run it at once.
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
@@ -19,7 +23,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     partial = Path(name)
     try:
         yield partial
-        os.chmod(partial, 0o666 & ~_umask())
+        mode = 0o777 if partial.stat().st_mode & stat.S_IXUSR else 0o666
+        os.chmod(partial, mode & ~_umask())
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)

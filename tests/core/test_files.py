@@ -57,3 +57,14 @@ def test_need_does_not_hide_a_missing_dependency_of_the_module(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="its_own_dependency"):
         need("half_installed", "torch")
+
+
+@pytest.mark.parametrize("executable", [True, False])
+def test_a_program_can_be_run_as_soon_as_it_is_there(tmp_path: Path, executable: bool) -> None:
+    """Another process may replace a program by its own copy while this one starts it."""
+    path = tmp_path / "program"
+    with replacing(path) as partial:
+        partial.write_text("#!/bin/sh\n")
+        if executable:
+            partial.chmod(0o700)
+    assert os.access(path, os.X_OK) == executable
