@@ -176,7 +176,6 @@ def speed() -> list[ResultRow]:
     ]
 
 
-def summary() -> list[ResultRow]:
 def rival_designs() -> list[ResultRow]:
     """The rows of rivals.json, one per design: a design that was built has several."""
     return list({row["name"]: row for row in figures.rows("rivals")}.values())
@@ -271,6 +270,7 @@ def rivals_in_models() -> list[ResultRow]:
     return rows
 
 
+def summary() -> list[ResultRow]:
     """The README's table."""
     rows: list[ResultRow] = []
 
@@ -319,19 +319,10 @@ def rivals_in_models() -> list[ResultRow]:
         if row["task"] == "average":
             spec = "`row-scaled+fold`"
             add(f"The same without retraining, {row['model']}, {spec}", row[spec], "", "accuracy")
+    add_rivals(add)
     return rows
 
 
-TABLES: dict[str, Callable[[], list[ResultRow]]] = {
-    "runtime": runtime,
-    "units": units,
-    "processing element": processing_element,
-    "accuracy": accuracy,
-    "swapped": swapped,
-    add_rivals(add)
-    "perplexity": perplexity,
-    "speed": speed,
-    "summary": summary,
 def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
     """Where others are nearer to the softmax: the best with 8-bit words in and out, and the best of all."""
     found = [row for row in rival_designs() if row["kind"] != "reference"]
@@ -349,6 +340,19 @@ def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
             )
 
 
+TABLES: dict[str, Callable[[], list[ResultRow]]] = {
+    "runtime": runtime,
+    "units": units,
+    "processing element": processing_element,
+    "accuracy": accuracy,
+    "swapped": swapped,
+    "perplexity": perplexity,
+    "speed": speed,
+    "summary": summary,
+    "rivals": rivals,
+    "rivals with options": rivals_with_options,
+    "rivals in silicon": rivals_in_silicon,
+    "rivals in models": rivals_in_models,
 }
 
 
@@ -358,10 +362,6 @@ def table(name: str) -> str:
     rows = TABLES[name]()
     return markdown_table(rows) if rows else "*Not measured yet.*"
 
-    "rivals": rivals,
-    "rivals with options": rivals_with_options,
-    "rivals in silicon": rivals_in_silicon,
-    "rivals in models": rivals_in_models,
 
 # A table's end comes before an empty line; without one the page shows a table on the site only.
 _TABLE = re.compile(r"<!-- results: ([\w ]+) -->(?:\n(?:.+\n)*?<!-- end -->)?")
