@@ -391,21 +391,24 @@ DEFERRED = ":deferred"
 
 
 _LEAN: dict[str, Any] = {
-    "unnormed": QFormat(1, 8),
     "unnormed_rounding": "half-up",
     "normalization": "row-products",
     "product": QFormat(1, 8),
 }
-"""What the lean presets have instead of the paper's words: as accurate, and much smaller (``docs/lean.md``)."""
+"""What the lean presets have instead of the paper's words. How short these can be is measured: ``docs/lean.md``."""
 
 PRESETS: dict[str, SoftermaxSpec] = {
     "paper": SoftermaxSpec(),
     "paper-32": SoftermaxSpec(slice_width=32),
     "row-scaled": SoftermaxSpec(powsum=QFormat(16, 6), output=QFormat(0, 8), output_mode="row-scaled"),
     "whole-row": SoftermaxSpec(powsum=QFormat(16, 6), slice_width=None),
-    "lean": SoftermaxSpec(**_LEAN),
+    "lean": SoftermaxSpec(**_LEAN, unnormed=QFormat(1, 8)),
     "lean-row-scaled": SoftermaxSpec(
-        **_LEAN, powsum=QFormat(16, 6), output=QFormat(0, 8), output_mode="row-scaled"
+        **_LEAN,
+        unnormed=QFormat(1, 9),
+        powsum=QFormat(16, 6),
+        output=QFormat(0, 8),
+        output_mode="row-scaled",
     ),
 }
 """Named specs. ``paper`` is Table I; the longer-row presets widen PowSum, which would saturate

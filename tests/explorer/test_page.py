@@ -19,6 +19,7 @@ from softermax.cache import cache_dir
 from softermax.explorer.server import Explorer
 from softermax.explorer.state import fragment
 from softermax.files import write_text
+from softermax.fixedpoint import shift_right
 from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec, get_spec, load_spec
 
 SCORES = [2, 1, 3, 0.5, -1.25, 4.75, 3.5, None, 1.5, 6.25, 5, 2.5, 33, -3, 0, 2.125, 7, 9.5, 1, 4]
@@ -145,7 +146,11 @@ class Page:
         ):
             assert [row[at] for row in slices] == [str(word) for word in words]
         assert [row[3] for row in slices][1:] == [f"≫ {shift}" for shift in t.renorm_shift[1:]]
-        assert [row[7] for row in slices] == [f"≫ {shift}" for shift in t.numerator_shift]
+        products = spec.normalization == "row-products"
+        later = [] if products else [f"≫ {shift}" for shift in t.numerator_shift]
+        assert [cell for row in slices for cell in row[7:]] == later
+        if products:
+            assert f"products are {', '.join(map(str, t.products))}:" in self.text("tables-note")
         assert self.text("powsum") == str(t.powsum[-1])
         assert self.text("leading-one") == f"bit {t.leading_one}"
         assert self.text("reciprocal") == str(t.reciprocal)
@@ -164,6 +169,10 @@ class Page:
                 integer = int(golden.int_max(raw[i], spec))
                 difference = raw[i] - (t.running_max[s] << spec.input.fraction)
                 expected = [raw[i], integer, difference, t.unnormed[lane], t.numerator[lane], out.words[i]]
+                if products:
+                    shift = int(row.pop(7).removeprefix("≫ "))
+                    shifted = shift_right(t.numerator[lane], shift, spec.output_rounding)
+                    assert min(int(shifted), spec.output.high) == out.words[i]
                 assert row[2:8] == [str(word) for word in expected]
                 assert float(row[8]) == pytest.approx(out.value[i], rel=1e-2)
 
@@ -222,6 +231,8 @@ _SLIDERS = {
     "powsum-fraction": (9, {"powsum": "Q(10,9)"}),
     "reciprocal-integer": (2, {"reciprocal": "Q(2,7)"}),
     "reciprocal-fraction": (11, {"reciprocal": "Q(1,11)"}),
+    "product-integer": (2, {"product": "Q(2,9)"}),
+    "product-fraction": (12, {"product": "Q(1,12)"}),
     "output-integer": (0, {"output": "Q(0,7)"}),
     "output-fraction": (12, {"output": "Q(1,12)"}),
     "pow2_segments": (1, {"pow2_segments": 2}),
@@ -230,6 +241,7 @@ _SLIDERS = {
     "slice-width": (3, {"slice_width": 3}),
     "whole-row": (True, {"slice_width": None}),
     "output_mode": ("row-scaled", {"output_mode": "row-scaled"}),
+    "normalization": ("row-products", {"normalization": "row-products"}),
     "base": ("fold", {"base": "fold"}),
 }
 _DEFERRED_SLIDERS = {
@@ -248,7 +260,7 @@ _CHOICES = {
     f"{field}={option}": (field, option)
     for field, options in spec_module.CHOICES.items()
     for option in options
-    if field not in ("output_mode", "base")
+    if field not in ("output_mode", "normalization", "base")
 }
 
 

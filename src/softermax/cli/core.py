@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from softermax import reference
-from softermax.cli.output import print_json, print_table, progress
+from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
+from softermax.cli.torch_setup import check_out
 from softermax.spec import DEFERRED, PRESETS, SPECS, AnySpec, DeferredSpec, get_spec
 from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
@@ -33,9 +34,19 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--out", type=Path, default=Path("out/ladder.png"), help="the picture (default: %(default)s)"
     )
-    commands.add(
-        "presets", presets, "the named specs: words, tables, rounding", ["presets", "presets --json"]
+    command = commands.add(
+        "presets",
+        presets,
+        "the named specs: words, tables, rounding",
+        ["presets", "presets --json", "presets --study --models minilm --out docs/results"],
     )
+    command.add_argument(
+        "--study", action="store_true", help="whether each word of the lean presets is needed: errors"
+    )
+    command.add_argument(
+        "--models", nargs="*", help="whose attention --study reads (default: minilm mpnet smollm2)"
+    )
+    command.add_argument("--out", metavar="FOLDER", help="with --study: where lean.json and lean.md go")
     command = commands.add(
         "tables",
         tables,
@@ -97,6 +108,11 @@ def demo(args: argparse.Namespace) -> int:
 
 
 def presets(args: argparse.Namespace) -> int:
+    if args.study:
+        return _study(args)
+    for option in ("models", "out"):
+        if getattr(args, option) is not None:
+            raise ValueError(f"--{option}: goes with --study")
     if args.json:
         print_json({name: spec.to_dict() for name, spec in SPECS.items()})
         return 0
@@ -116,6 +132,25 @@ def presets(args: argparse.Namespace) -> int:
             if field != "scores"
         ]
     )
+    return 0
+
+
+def _study(args: argparse.Namespace) -> int:
+    from softermax.models.word_study import MODELS, measure_words, score_sets
+
+    check_out(args.out)
+    with progress("attention", args.quiet) as report:
+        sets, missing = score_sets(MODELS if args.models is None else args.models, report)
+    for model, reason in missing.items():
+        print(f"no attention of {model}: {reason}", file=sys.stderr)
+    with progress("words", args.quiet) as report:
+        rows = measure_words(sets, report=report)
+    shown = ("preset", "change", "mean_ratio", "worst_ratio", "worst_on")
+    if args.out:
+        page = "# Words of the lean presets\n\nL1 distance to the exact softmax, as a ratio to the paper's words.\n\n"
+        notes = {"rows": {one.name: len(one.scores) for one in sets}, "missing": missing}
+        write_result(args, "lean", rows, page + markdown_table(rows, shown), ("numpy", "torch"), notes)
+    print_json(rows) if args.json else print_table(rows, columns=shown)
     return 0
 
 

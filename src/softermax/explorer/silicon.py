@@ -15,8 +15,8 @@ _SCORES = ("input", "max", "unnormed", "slice_width", "pow2_segments", "max_roun
 _WORDS = ("max", "unnormed", "slice_width", "powsum", "reciprocal", "reciprocal_segments")
 
 UNITS: dict[str, tuple[str, ...]] = {
-    "unnormed": (*_SCORES, "powsum", "powsum_rounding"),
-    "normalization": (*_WORDS, "output", "output_mode", "output_rounding"),
+    "unnormed": (*_SCORES, "powsum", "powsum_rounding", "normalization"),
+    "normalization": (*_WORDS, "output", "output_mode", "output_rounding", "normalization", "product"),
 }
 """The fields that a unit is made of: specs that agree in these have the same unit."""
 
@@ -75,7 +75,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Figure] | tuple[()]:
     result = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(result, dict):
         raise ValueError(f"expected a JSON object, got {type(result).__name__}")
-    if result["design"] != "softermax" or "spec" not in result or str(result["preset"]).endswith(_VARIANT):
+    if result["design"] != "softermax" or result.get("spec") is None or str(result["preset"]).endswith(_VARIANT):
         return ()
     spec = spec_from_dict(result["spec"])
     # With glitches, as gates have them, and with recorded attention if that was measured.

@@ -4,9 +4,10 @@ import { BarChart, ScoreChart } from "./charts.js";
 import { fromFragment, holder, isDeferred, number, parseScores, rowsOf, toFragment, writeScores } from "./state.js";
 import { counted, exactOf, fraction, short, showLanes, showRow, showSilicon, showSlices } from "./steps.js";
 
-const WORDS = ["input", "max", "unnormed", "weight", "powsum", "reciprocal", "output"];
+const WORDS = ["input", "max", "unnormed", "weight", "powsum", "reciprocal", "product", "output"];
 const SEGMENTS = ["pow2_segments", "reciprocal_segments"];
 const ROUNDINGS = ["input_rounding", "max_rounding", "unnormed_rounding", "powsum_rounding", "output_rounding"];
+const CHOICES = [...ROUNDINGS, "normalization", "base"];
 const UNITS = [["top", "whole Softermax"], ["unnormed-softmax", "UnnormedSoftmax"], ["normalization", "Normalization"]];
 const DEFERRED_UNITS = [["deferred", "attention tail"]];
 
@@ -73,7 +74,7 @@ function writeControls() {
     showSegments(name);
   }
   const rows = rowsOf(spec);
-  for (const name of [...ROUNDINGS, "base"]) $(name).value = rows[name];
+  for (const name of CHOICES) $(name).value = rows[name];
   $("output_mode").value = deferred ? "deferred" : rows.output_mode;
   const whole = rows.slice_width === null;
   $("whole-row").checked = whole;
@@ -139,7 +140,7 @@ function bindControls() {
       showSegments(name);
     });
   }
-  for (const name of [...ROUNDINGS, "base"]) $(name).addEventListener("change", () => change(name, $(name).value));
+  for (const name of CHOICES) $(name).addEventListener("change", () => change(name, $(name).value));
   $("output_mode").addEventListener("change", () => {
     const mode = $("output_mode").value;
     const rows = rowsOf(state.spec);

@@ -60,6 +60,18 @@ function table(host, heads, rows, chosen = -1, choose = null) {
 
 const cut = (count) => (count > MAX_ROWS ? ` The first ${MAX_ROWS} of ${count} are listed.` : "");
 
+/** Whether an element's probability is made of its score and one of its row's products (A10). */
+const hasProducts = ({ spec, mode }) => mode !== "deferred" && spec.normalization === "row-products";
+
+/** By how much an element's product is shifted: its integer part, the word and, fixed, the leading one's place. */
+function productShift(answer, i) {
+  const { spec, mode } = answer;
+  const scale = 2 ** fraction(spec.input);
+  const k = -Math.floor((answer.input[i] - answer.running_max.at(-1) * scale) / scale);
+  const e = mode === "fixed" ? answer.leading_one - fraction(spec.powsum) : 0;
+  return k + fraction(spec.product) - fraction(spec.output) + e;
+}
+
 /** Writes words as they are, or times their unit. */
 const writer = (raw) => (value, format) => short(raw ? value : value * 2 ** -fraction(format));
 
@@ -82,7 +94,8 @@ export function showSlices(answer, chosen, raw, choose) {
       ["rounded", "to PowSum's fraction", (s) => word(answer.slice_powsum[s], spec.powsum)],
     ]),
     ["PowSum", "running sum after this slice", (s) => word(answer.powsum[s], spec.powsum)],
-    ["later shift", "the row's max less the slice's", (s) => `≫ ${later(s)}`],
+    // With row products nothing of a slice waits but its scores.
+    ...(hasProducts(answer) ? [] : [["later shift", "the row's max less the slice's", (s) => `≫ ${later(s)}`]]),
   ];
   const rows = answer.local_max.slice(0, MAX_ROWS).map((_, s) => columns.map(([, , cell]) => cell(s)));
   const focused = document.activeElement?.closest("#slices-table button") ? chosen : -1;
@@ -116,7 +129,12 @@ export function showLanes(answer, slice, raw) {
       ["later shift", "how far the max grew after the slice", (i) => `≫ ${answer.shift[i]}`],
       ["w·r/2^e", "what P·V effectively multiplies a value by", (i) => short(answer.value[i])],
     ] : [
-      ["numerator", "u shifted to the row's max", (i) => word(answer.numerator[i], scoreSpec.unnormed)],
+      ...(hasProducts(answer) ? [
+        ["product p", `${spec.product}, of the score's fraction`, (i) => word(answer.numerator[i], spec.product)],
+        ["shift", "of the product: integer part and leading one's place", (i) => `≫ ${productShift(answer, i)}`],
+      ] : [
+        ["numerator", "u shifted to the row's max", (i) => word(answer.numerator[i], scoreSpec.unnormed)],
+      ]),
       ["y", spec.output, (i) => String(answer.output[i])],
       ["probability", "", (i) => short(answer.value[i])],
     ]),
@@ -139,6 +157,7 @@ export function showLanes(answer, slice, raw) {
 const NORMALISING = {
   fixed: "y = numerator · r, shifted by the leading one's place",
   "row-scaled": "y = numerator · r, shifted; the exponent travels beside the row",
+  products: "they are made of it once, and an element takes the one of its fraction, shifted",
   deferred: "P·V adds up weights times values; each of its sums is multiplied by r and shifted by the leading one's place",
 };
 
@@ -154,9 +173,11 @@ export function showRow(answer, raw) {
   put("reciprocal", word(answer.reciprocal, spec.reciprocal));
   put("exponent", mode === "row-scaled" ? `2^${-answer.exponent}` : "none");
   const { reciprocal } = answer.tables;
+  const products = answer.products?.map((p) => word(p, spec.product)).join(", ");
+  const how = hasProducts(answer) ? `the row's products are ${products}: ${NORMALISING.products}` : NORMALISING[mode];
   put("tables-note",
     `The reciprocal comes from a table of ${reciprocal.segments} segments that reads ${reciprocal.used_bits} ` +
-    `bits of the mantissa; ${NORMALISING[mode]}.`);
+    `bits of the mantissa; ${how}.`);
 }
 
 const UNITS = { unnormed: "UnnormedSoftmax", normalization: "Normalization", "deferred tail": "attention tail" };
