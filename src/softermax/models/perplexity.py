@@ -120,8 +120,9 @@ def windows(ids: Tensor, context: int, count: int, first: int | None = None) -> 
         raise ValueError(f"the text has {len(ids)} tokens, {count * context} are needed")
     starts = np.linspace(0, len(ids) - context, count).round().astype(int) if count > 1 else [0]
     pieces = [ids[start : start + context].clone() for start in starts]
-    for piece in pieces if first is not None else ():
-        piece[0] = first
+    if first is not None:
+        for piece in pieces:
+            piece[0] = first
     return pieces
 
 
