@@ -169,6 +169,30 @@ def test_a_graph_that_differs_is_refused(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_is_permitted_is_what_quantisation_itself_does(
+    model: Any, exported: onnx_models.Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A difference that 8 bits make anyway passes, a larger one does not, and one may say what does."""
+    inputs = batch(3, 24)
+    with torch.no_grad():
+        quantised = model(**inputs).logits
+        with quantization.without_quantizers(model):
+            assert not torch.equal(model(**inputs).logits, quantised)
+        assert torch.equal(model(**inputs).logits, quantised)
+    assert exported.quantised_difference > 0
+    monkeypatch.setattr(onnx_models, "_quantised_difference", lambda model, names: 0.4)
+    monkeypatch.setattr(onnx_models, "_difference", lambda *arguments, **options: 0.3)
+    assert onnx_models.export_model(model, tmp_path / "model.onnx").quantised_difference == 0.4
+    monkeypatch.setattr(onnx_models, "_difference", lambda *arguments, **options: 0.5)
+    with pytest.raises(
+        ValueError, match=r"differ by 0.5 .* at most 0.4 \(quantisation itself moves them by 0.4\)"
+    ):
+        onnx_models.export_model(model, tmp_path / "other.onnx")
+    onnx_models.export_model(model, tmp_path / "other.onnx", tolerance=0.6)
+    with pytest.raises(ValueError, match="tolerance = 0: must be greater than 0"):
+        onnx_models.export_model(model, tmp_path / "other.onnx", tolerance=0)
+
+
 def test_deferred_normalisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="deferred"):
         onnx_models.export_model(enable(tiny_bert(), "paper:deferred"), tmp_path / "model.onnx")

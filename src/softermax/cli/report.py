@@ -37,6 +37,11 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--spec", help="put this Softermax in: a preset, with +fold for base e, or a .json file"
     )
+    command.add_argument(
+        "--tolerance",
+        type=float,
+        help="how far outputs may lie from PyTorch's, of the largest one (default: 0.05, or as far as 8 bits move them)",
+    )
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
 
@@ -190,7 +195,7 @@ def export(args: argparse.Namespace) -> int:
     model = quantization.load(folder)
     if spec is not None:
         enable(model, spec)
-    done = export_model(model, args.out)
+    done = export_model(model, args.out, args.tolerance)
     if args.json:
         print_json(dataclasses.asdict(done))
         return 0
@@ -201,6 +206,7 @@ def export(args: argparse.Namespace) -> int:
         "nodes": done.nodes,
         "largest difference": done.difference,
         "with 8-bit kernels": done.optimised_difference,
+        "of 8 bits themselves": done.quantised_difference,
     }
     print_table([shown])
     if args.verbose:

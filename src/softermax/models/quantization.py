@@ -184,6 +184,19 @@ def quantizers(model: nn.Module) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
+@contextlib.contextmanager
+def without_quantizers(model: nn.Module) -> Iterator[None]:
+    """Within the block, the model computes in floating point."""
+    off = [quantizer for _, quantizer in quantizers(model)]
+    try:
+        for quantizer in off:
+            quantizer.disable()
+        yield
+    finally:
+        for quantizer in off:
+            quantizer.enable()
+
+
 def _constant(quantizer: Any) -> bool:
     return quantizer._constant_amax is not None
 
