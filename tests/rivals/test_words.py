@@ -100,6 +100,22 @@ def test_words_are_those_of_the_recipe(make: Callable[..., FqVit], scalar: Scala
                 assert design.words(np.array(row)).tolist() == scalar(row, scale), (scale, row)
 
 
+def wide_rows() -> list[list[int]]:
+    """Scores of more than 8 bits, as they come from a matrix product."""
+    rng = np.random.default_rng(5)
+    return [[int(v) for v in rng.normal(0, spread, 40).round()] for spread in (300, 1500, 20000)]
+
+
+@pytest.mark.parametrize(
+    ("make", "scalar"),
+    [(FqVit, scalar_fq_vit), (IVit, scalar_i_vit), (IndexSoftmax, scalar_index_softmax)],
+    ids=["fq-vit", "i-vit-16", "index-softmax"],
+)
+def test_finer_and_wider_scores_are_not_cut_off_at_8_bits(make: Callable[..., FqVit], scalar: Scalar) -> None:
+    for row in wide_rows():
+        assert make(scale=0.003).words(np.array(row)).tolist() == scalar(row, 0.003)
+
+
 def test_the_table_of_index_softmax_is_the_published_one() -> None:
     published = "255 206 167 135 109 88 71 57 46 38 30 25 20 16 13 10 8 7 6 4 4 3 2 2 2 1 1 1 1 1 0 0"
     assert byte_table().tolist() == [int(v) for v in published.split()]
@@ -108,18 +124,16 @@ def test_the_table_of_index_softmax_is_the_published_one() -> None:
 def test_i_bert_is_the_module_in_transformers_in_double_precision() -> None:
     torch = pytest.importorskip("torch")
     module = pytest.importorskip("transformers.models.ibert.quant_modules")
-    for scale in SCALES:
-        step = torch.tensor([scale], dtype=torch.float64)
-        for length in LENGTHS:
-            for row in rows(length):
-                theirs = module.IntSoftmax(8, quant_mode=True).double()
-                x = torch.tensor(row, dtype=torch.float64)
-                # Their forward divides scores by the scale; here the integers are given.
-                e, e_step = theirs.int_exp(x - x.max(), step)
-                requantized, z_step = theirs.act(e[None, None], e_step)
-                z = (requantized / z_step)[0, 0].round()
-                words = torch.floor(z * torch.floor(2**32 / z.sum()) / 2**24)
-                assert IBert(scale=scale).words(np.array(row)).tolist() == words.tolist(), (scale, row)
+    cases = [(scale, row) for scale in SCALES for length in LENGTHS for row in rows(length)]
+    for scale, row in cases + [(scale, row) for scale in (0.0005, 0.003) for row in wide_rows()]:
+        theirs = module.IntSoftmax(8, quant_mode=True).double()
+        x = torch.tensor(row, dtype=torch.float64)
+        # Their forward divides scores by the scale; here the integers are given.
+        e, e_step = theirs.int_exp(x - x.max(), torch.tensor([scale], dtype=torch.float64))
+        requantized, z_step = theirs.act(e[None, None], e_step)
+        z = (requantized / z_step)[0, 0].round()
+        words = torch.floor(z * torch.floor(2**32 / z.sum()) / 2**24)
+        assert IBert(scale=scale).words(np.array(row)).tolist() == words.tolist(), (scale, row)
 
 
 def scalar_ita(x: list[int], shift: int) -> list[int]:

@@ -45,7 +45,11 @@ class FqVit(Normalised):
         raise ValueError(f"{self.name}: output words are logarithms")
 
     def exponentials(self) -> NDArray[np.int64]:
-        value, shift, _ = polynomial(self.step, np.arange(256))
+        value, shift, top = polynomial(self.step)
+        if not 0 < top < 2**19:
+            raise ValueError(
+                f"{self.name}: scale = {self.step}: must be 0.0024 to 1.67, or a sum outgrows 64 bits"
+            )
         return value << (SHIFTS - shift)
 
     def normalize(self, e: Array, total: Array) -> Array:

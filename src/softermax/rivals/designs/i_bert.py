@@ -24,13 +24,14 @@ HIGHEST = 2**15 - 1
 """The 16-bit word of exp(0)."""
 
 
-def polynomial(
-    scale: float, distances: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """i-exp of ``distances`` below the max as a polynomial's value and the shift to the right, and the value at 0."""
+def polynomial(scale: float) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+    """i-exp of every distance below the max as a polynomial's value and the shift to the right, and the value at 0.
+
+    The last distance is where the authors cut off: whatever is further has its value.
+    """
     x0 = math.floor(-LN2 / scale)
     b, c = math.floor(B / A / scale), math.floor(C / A / scale**2)
-    d = np.maximum(-distances, SHIFTS * x0)
+    d = -np.arange(SHIFTS * -x0 + 1)
     shift = d // x0  # both are negative or zero
     r = d - shift * x0
     return np.maximum((r + b) * r + c, 0), shift, c
@@ -75,13 +76,15 @@ class IBert(Normalised):
         return 2.0**-self.bits
 
     def exponentials(self) -> NDArray[np.int64]:
-        value, shift, top = polynomial(self.step, np.arange(256))
-        if top == 0:
-            raise ValueError(f"{self.name}: scale = {self.step}: must be below 1.67, or exp(0) is 0")
+        value, shift, top = polynomial(self.step)
+        if not 0 < top < 2**24:
+            raise ValueError(
+                f"{self.name}: scale = {self.step}: must be 0.00041 to 1.67, or exp(0) is 0 or outgrows single precision"
+            )
         # The scale is the calibrated maximum's: every row has exp(0), so the moving average of maxima is exp(0) too.
         m, e = dyadic(HIGHEST / top)
         return np.asarray(
-            np.clip(divided_half_even(value * m, np.int64(1) << np.minimum(e + shift, 62)), 0, HIGHEST),
+            np.clip(divided_half_even(value * m, np.int64(1) << np.minimum(e + shift, 60)), 0, HIGHEST),
             dtype=np.int64,
         )
 

@@ -51,8 +51,8 @@ class IVit(Normalised):
         return -self._x0 << SHIFTS
 
     def exponentials(self) -> NDArray[np.int64]:
-        d = -np.arange(256)
         x0 = self._x0
+        d = -np.arange(SHIFTS * -x0 + 1)
         t = np.maximum(d + (d >> 1) - (d >> 4), SHIFTS * x0)
         shift = t // x0
         r = t - shift * x0

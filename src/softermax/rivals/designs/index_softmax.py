@@ -56,7 +56,7 @@ class IndexSoftmax(Normalised):
         furthest = int(np.float32(CLIP) / np.float32(self.step))  # as the authors divide
         if furthest < 1:
             raise ValueError(f"{self.name}: scale = {self.step}: must be at most {CLIP}")
-        distance = np.minimum(np.arange(256), furthest)
+        distance = np.arange(furthest + 1)
         return np.asarray(byte_table()[distance * (ENTRIES - 1) // furthest], dtype=np.int64)
 
     def normalize(self, e: Array, total: Array) -> Array:
