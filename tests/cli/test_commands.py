@@ -156,6 +156,12 @@ def test_a_result_names_its_command_without_the_places_of_one_machine() -> None:
     assert cli.command_line(typed) == "softermax silicon --pdk-root PDK --width 16 --out FOLDER --json"
 
 
+def test_a_result_names_an_absolute_path_by_its_last_part() -> None:
+    assert (
+        cli.command_line(["evaluate", "/somewhere/stsb/model", "--json"]) == "softermax evaluate model --json"
+    )
+
+
 def test_verbose_says_what_ran_and_how_it_ended(capsys: Capture) -> None:
     assert main(["presets", "--verbose"]) == 0
     first, last = capsys.readouterr().err.splitlines()

@@ -132,7 +132,8 @@ def command_line(argv: Sequence[str]) -> str:
         elif equals and option in _PLACES:
             shown += [option, _PLACES[option]]
         else:
-            shown.append(word)
+            # An absolute path is of one machine too; its last part says what was meant.
+            shown.append(Path(word).name if word.startswith("/") else word)
     return shlex.join(shown)
 
 
