@@ -340,6 +340,47 @@ def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
             )
 
 
+def lean_sets() -> list[ResultRow]:
+    """Distance to the exact softmax and row sum, set by set, of the paper's words and of lean's."""
+    found = {row["preset"]: row for row in figures.rows("lean") if row["change"] == "none"}
+    names = next(iter(found.values()))["l1"] if found else []
+    return [
+        {"scores": name}
+        | {preset: f"{row['l1'][name]:.3f} / {row['row_sum'][name]:.2f}" for preset, row in found.items()}
+        for name in names
+    ]
+
+
+def lean_words() -> list[ResultRow]:
+    """Each change of a word: its mean and its worst ratio to the paper's words, for both kinds of output."""
+    found = {(row["preset"], row["change"]): row for row in figures.rows("lean")}
+    columns = {"lean": "fixed", "lean-row-scaled": "row-scaled"}
+    rows: list[ResultRow] = []
+    for change in dict.fromkeys(change for preset, change in found if preset in columns):
+        line: ResultRow = {"change": change}
+        for preset, column in columns.items():
+            row = found.get((preset, change))
+            line |= {
+                f"{column}, mean": f"{row['mean_ratio']:.3f}" if row else None,
+                f"{column}, worst": f"{row['worst_ratio']:.3f}" if row else None,
+                f"{column}, worst on": row["worst_on"] if row else None,
+            }
+        rows.append(line)
+    return rows
+
+
+def lean_silicon() -> list[ResultRow]:
+    """Units of the paper's words and of lean's, as ratios to FP16 in two passes; what is whole has no unit's name."""
+    presets = ("paper", "lean", "row-scaled", "lean-row-scaled")
+    rows = [
+        {"library": LIBRARIES.get(row["library"], row["library"]), "width": row["width"], "unit": row["unit"],
+         "preset": row["preset"], "area ratio": f"{row['area_ratio']:.3f}", "energy ratio": f"{row['energy_ratio']:.3f}"}
+        for row in figures.rows("silicon")
+        if row["preset"] in presets and row["baseline"] == "two-pass" and row.get("area_ratio") and row.get("energy_ratio")
+    ]  # fmt: skip
+    return rows if any(row["preset"].startswith("lean") for row in rows) else []
+
+
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "runtime": runtime,
     "units": units,
@@ -349,6 +390,9 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "perplexity": perplexity,
     "speed": speed,
     "summary": summary,
+    "lean sets": lean_sets,
+    "lean words": lean_words,
+    "lean silicon": lean_silicon,
     "rivals": rivals,
     "rivals with options": rivals_with_options,
     "rivals in silicon": rivals_in_silicon,
