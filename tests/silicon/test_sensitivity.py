@@ -106,6 +106,8 @@ def test_registers_after_our_outputs_cost_area_and_give_the_same_words(nangate45
         assert flops[1] >= flops[0] + 2 * 8
         assert registered.area_um2 > plain.area_um2
         assert registered.words_equal == plain.words_equal > 0
+        # Whoever looks for the spec's own unit among the results must not find this one.
+        assert (plain.design, registered.design) == ("softermax", "softermax, outputs registered")
 
 
 def test_two_passes_in_base_two_are_smaller_and_give_their_models_words(nangate45: Library) -> None:

@@ -324,7 +324,7 @@ def test_the_units_beat_the_baseline_as_claimed(library: Library, width: int) ->
     """The claim itself: both libraries, both widths, equal clock met by both, against two passes."""
     root = None if library.name == "nangate45" else pdk_root()
     preset = paper_at(width)
-    orders = orders_of([library.name], [width], None, root, ["two-pass"], [preset, "row-scaled"])
+    orders = orders_of([library.name], [width], None, root, ["two-pass"], [preset, "row-scaled", "lean"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows = {(r.unit, r.preset): r for r in build_table(orders, ["two-pass"]).rows}
@@ -337,6 +337,11 @@ def test_the_units_beat_the_baseline_as_claimed(library: Library, width: int) ->
     row_scaled = rows["normalization", "row-scaled"]
     assert row_scaled.area_um2 < normalization.area_um2
     assert row_scaled.energy_pj_per_element < normalization.energy_pj_per_element
+    lean = rows["normalization", "lean"]
+    assert rows["unnormed", "lean"].area_ratio <= 0.10
+    assert (lean.area_ratio <= 0.17, lean.energy_ratio <= 0.045) == (True, True)
+    assert rows[BOTH, "lean"].area_um2 < rows[BOTH, preset].area_um2 / 2
+    assert rows[WHOLE, "lean"].energy_pj_per_element < rows[WHOLE, preset].energy_pj_per_element / 2
     assert np.isfinite([row.energy_pj_per_element for row in rows.values()]).all()
 
 

@@ -140,7 +140,9 @@ class SpecUnit(Unit):
         return self.preset + (", outputs registered" if self.registered else "")
 
     def described(self) -> dict[str, Any]:
-        return super().described() | {"preset": self.preset, "spec": self.spec.to_dict()}
+        design = self.design + (", outputs registered" if self.registered else "")
+        made = {"design": design, "preset": self.preset, "spec": self.spec.to_dict()}
+        return super().described() | made
 
     def against(self, baseline: str) -> BaselineUnit | None:
         """The unit of a baseline that does the same; None where it has no such unit."""
