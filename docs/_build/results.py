@@ -381,6 +381,23 @@ def lean_silicon() -> list[ResultRow]:
     return rows if any(row["preset"].startswith("lean") for row in rows) else []
 
 
+def lean_in_models() -> list[ResultRow]:
+    """Put into models without retraining: a fine-tuned encoder's score, a language model's perplexity."""
+    scores = {row["attention"]: row["pearson_spearman"] for row in figures.rows("lean/evaluate")}
+    losses = {row["variant"]: row["perplexity"] for row in figures.rows("lean/perplexity")}
+    exact = next((name for name in scores if name.startswith("exact")), "exact")
+    names = {"exact": exact} | {name: name for name in (*scores, *losses) if not name.startswith("exact")}
+    return [
+        {
+            "softmax": name,
+            "MiniLM in int8, STS-B": f"{scores[column]:.1f}" if column in scores else None,
+            "SmolLM2, perplexity": f"{losses[name]:.2f}" if name in losses else None,
+        }
+        for name, column in names.items()
+        if column in scores or name in losses
+    ]
+
+
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "runtime": runtime,
     "units": units,
@@ -393,6 +410,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "lean sets": lean_sets,
     "lean words": lean_words,
     "lean silicon": lean_silicon,
+    "lean in models": lean_in_models,
     "rivals": rivals,
     "rivals with options": rivals_with_options,
     "rivals in silicon": rivals_in_silicon,
