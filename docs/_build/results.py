@@ -25,6 +25,7 @@ from softermax.report.names import LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
 
 PAPER = paper()
+WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
 
 
 def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
@@ -63,9 +64,9 @@ def processing_element() -> list[ResultRow]:
     """The paper's processing element: 32 wide, rows of 384, against two passes."""
     rows: list[ResultRow] = []
     for found in figures.rows("pe"):
-        if is_the_papers(found):
+        if is_the_papers(found) and found["scheme"] in SCHEMES:
             where = LIBRARIES.get(found["library"], found["library"])
-            scheme = SCHEMES.get(found["scheme"], found["scheme"])
+            scheme = SCHEMES[found["scheme"]]
             rows += judged(f"Processing element, {where}, {scheme}", PAPER["pe"]["ratios"], found)
     return rows
 
@@ -287,9 +288,17 @@ def summary() -> list[ResultRow]:
                 f"{paper['area']:.2f} / {paper['energy']:.2f}",
                 "silicon",
             )
+        lean = (found["width"], found["preset"], found["baseline"]) == (16, "lean", "two-pass")
+        if lean and found["unit"] in WHOLES:
+            add(
+                f"{WHOLES[found['unit']]}, `lean`, area / energy, {LIBRARIES[found['library']]}",
+                f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
+                "",
+                "silicon",
+            )
     for found in figures.rows("pe"):
-        if is_the_papers(found) and found["scheme"] in ("fixed", "deferred"):
-            own = found["scheme"] == "deferred"
+        if is_the_papers(found) and found["scheme"] in ("fixed", "lean", "deferred"):
+            own = found["scheme"] != "fixed"
             paper = PAPER["pe"]["ratios"]
             add(
                 f"Processing element, area / energy, {LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",

@@ -93,7 +93,11 @@ def _common(rows: Sequence[MeasuredRow]) -> list[str]:
 
 def _components(rows: Sequence[MeasuredRow]) -> list[Chart]:
     """Where a PE's energy goes: ours beside the baseline, the widest measured."""
-    like = [row for row in rows if row["baseline"] == "two-pass" and "breakdown" in row]
+    like = [
+        row
+        for row in rows
+        if row["baseline"] == "two-pass" and row["scheme"] in SCHEMES and "breakdown" in row
+    ]
     if not like:
         return []
     widest = max(like, key=lambda row: (row["width"], row["library"] == "nangate45"))
