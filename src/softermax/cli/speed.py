@@ -26,16 +26,19 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "bench",
         bench,
-        "native kernels against torch, onnxruntime and memcpy",
+        "kernels and models against torch and onnxruntime",
         [
             "bench kernels",
             "bench attention --threads 2",
+            "bench model --threads 1 2",
             "bench kernels --isa avx2 --json",
             "bench kernels --plot time.png",
         ],
     )
-    command.add_argument("what", choices=("kernels", "attention", "training"), help="what to time")
-    command.add_argument("--threads", type=int, default=1, help="threads for all contestants (default: 1)")
+    command.add_argument("what", choices=("kernels", "attention", "training", "model"), help="what to time")
+    command.add_argument(
+        "--threads", type=int, nargs="+", default=[1], help="threads for all contestants (default: 1)"
+    )
     command.add_argument("--rounds", type=int, default=15, help="interleaved rounds (default: %(default)s)")
     command.add_argument("--isa", help="force this path, and torch to the same instruction set")
     command.add_argument("--no-large", action="store_true", help="leave the batch of 64 Mi elements out")
@@ -80,13 +83,15 @@ def info(args: argparse.Namespace) -> int:
 
 
 def bench(args: argparse.Namespace) -> int:
-    for name in ("threads", "rounds"):
-        if getattr(args, name) < 1:
-            raise ValueError(f"--{name} {getattr(args, name)}: must be 1 or more")
+    for name, values in (("threads", args.threads), ("rounds", [args.rounds])):
+        if min(values) < 1:
+            raise ValueError(f"--{name} {min(values)}: must be 1 or more")
     if args.isa:
         os.environ["SOFTERMAX_ISA"] = args.isa
         if args.isa in ("avx2", "avx512"):
             os.environ["ATEN_CPU_CAPABILITY"] = args.isa  # read when torch is imported
+        if args.isa == "avx2":
+            os.environ["ONEDNN_MAX_CPU_ISA"] = os.environ["MKL_ENABLE_INSTRUCTIONS"] = "AVX2"
     from softermax import kernels
 
     if kernels.isa() is None:
@@ -94,17 +99,21 @@ def bench(args: argparse.Namespace) -> int:
     from softermax.extras import need
 
     torch = need("torch", "torch")
-    from softermax.speed.race import run_races
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(args.threads)
+    before = torch.get_num_threads()
+    found: list[Ratio] = []
+    rows: list[dict[str, Any]] = []
     try:
-        with progress(f"bench {args.what}", args.quiet) as step:
-            found = run_races(_races(args), args.rounds, args.threads, step)
+        for threads in args.threads:
+            torch.set_num_threads(threads)
+            with progress(f"bench {args.what}", args.quiet) as step:
+                some, lines = _timed(args, threads, step)
+            found, rows = found + some, rows + lines
     finally:
-        torch.set_num_threads(threads)
-    rows = [one.to_dict() for one in found]
+        torch.set_num_threads(before)
     status = f"{kernels.status()}; torch runs {torch.backends.cpu.get_cpu_capability()}"
+    if args.what == "model" and args.isa:
+        status += "; onnxruntime cannot be forced and is left out"
     if args.plot:
         plot(found, args.plot)
     if args.out:
@@ -115,11 +124,24 @@ def bench(args: argparse.Namespace) -> int:
         return 0
     if not args.quiet:
         print(status)
-    print_table([one.to_dict() | {"ns/element": one.nanoseconds} for one in found])
+    print_table([row | {"ns/element": one.nanoseconds} for row, one in zip(rows, found, strict=True)])
     return 0
 
 
-def _races(args: argparse.Namespace) -> list[Race]:
+def _timed(args: argparse.Namespace, threads: int, step: Any) -> tuple[list[Ratio], list[dict[str, Any]]]:
+    """Ratios, and the rows that they are shown as."""
+    from softermax.speed.race import run_races
+
+    if args.what == "model":
+        from softermax.speed.model import time_models
+
+        models = time_models(args.rounds, threads, not args.isa, step)
+        return [one.ratio for one in models], [one.to_dict() for one in models]
+    found = run_races(_races(args, threads), args.rounds, threads, step)
+    return found, [one.to_dict() for one in found]
+
+
+def _races(args: argparse.Namespace, threads: int) -> list[Race]:
     if args.what == "attention":
         from softermax.speed.attention import attention_races
 
@@ -130,7 +152,7 @@ def _races(args: argparse.Namespace) -> list[Race]:
         return training_races()
     from softermax.speed.kernels import kernel_races
 
-    return kernel_races(args.threads, not args.no_large)
+    return kernel_races(threads, not args.no_large)
 
 
 def plot(found: list[Ratio], path: str) -> None:

@@ -17,8 +17,12 @@ from torch import Tensor, nn
 
 from softermax.functional import softermax
 from softermax.models import coverage, masks, rivals
+from softermax.pytorch import operators
+from softermax.pytorch.float_attention import float_attention
+from softermax.pytorch.gradient import transformed
+from softermax.pytorch.onnx import exporting
 from softermax.rivals import Rival, get_rival
-from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
+from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, spec_from_dict
 
 _CARRIED_BY_MASK = {"is_causal", "sliding_window"}
 _NO_EFFECT = {
@@ -71,10 +75,20 @@ def softermax_attention(
     dropout: float = 0.0,
     position_bias: Tensor | None = None,
     **others: Any,
-) -> tuple[Tensor, Tensor]:
-    """transformers' attention interface, with Softermax by the spec in ``module.config``, or the rival named there."""
+) -> tuple[Tensor, Tensor | None]:
+    """transformers' attention interface, with Softermax by the spec in ``module.config``, or the rival named there.
+
+    Where nobody needs the probabilities they are not kept, as in PyTorch's own fused attention: None stands for them.
+    Their words are the same; the sums of P·V round in another order (`softermax.pytorch.float_attention`).
+    """
     spec = _module_spec(module)
     key, value = _repeated(query, key), _repeated(query, value)
+    if (
+        position_bias is None
+        and isinstance(spec, SoftermaxSpec)
+        and _fuses(module, query, key, value, attention_mask, spec, dropout, others)
+    ):
+        return _fused(module, query, key, value, attention_mask, scaling, spec, others), None
     scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
     if isinstance(spec, Rival):
         if biased:
@@ -139,11 +153,7 @@ def _scores(
     others: dict[str, Any],
 ) -> tuple[Tensor, Tensor | None, bool]:
     """Scaled scores with their bias, the boolean mask, and whether there was a bias."""
-    for name, given in others.items():
-        if given is not None and name not in _HANDLED:
-            raise ValueError(
-                f"{type(module).__name__} passes {name} to its attention, which Softermax does not handle"
-            )
+    _refuse_unknown(module, others)
     coverage.note_call()
     scores = torch.matmul(query, key.transpose(-1, -2)) * (
         query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -156,6 +166,66 @@ def _scores(
     if mask is None and scores.shape[-2] > 1 and _is_causal(module, others):
         mask = masks.causal(scores)
     return scores, mask, position_bias is not None or bias is not None
+
+
+def _refuse_unknown(module: nn.Module, others: dict[str, Any]) -> None:
+    for name, given in others.items():
+        if given is not None and name not in _HANDLED:
+            raise ValueError(
+                f"{type(module).__name__} passes {name} to its attention, which Softermax does not handle"
+            )
+
+
+def _fuses(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    spec: SoftermaxSpec,
+    dropout: float,
+    others: dict[str, Any],
+) -> bool:
+    """Whether nobody needs the probabilities: no gradient, no observer, no hook, no trace. Then scores stay in the cache."""
+    if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
+        return False
+    return (
+        operators.takes(query, spec)
+        and query.dtype == key.dtype == value.dtype == torch.float32
+        and (mask is None or mask.dtype == torch.bool)
+        and not masks.lanes_before(mask, spec)
+        and not (dropout and module.training)
+        and not (_observers or module._forward_hooks)
+        and not (others.get("output_attentions") or getattr(module.config, "output_attentions", False))
+        and _mere_numbers(query, key, value)
+    )
+
+
+def _mere_numbers(*tensors: Tensor) -> bool:
+    """Whether tensors are not being traced, compiled, exported or transformed."""
+    if torch.compiler.is_compiling() or torch._C._is_tracing() or exporting():
+        return False
+    return all(type(x) is Tensor and not transformed(x) for x in tensors)
+
+
+def _fused(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    spec: SoftermaxSpec,
+    others: dict[str, Any],
+) -> Tensor:
+    """Attention without probabilities that anybody sees: their words are the same."""
+    _refuse_unknown(module, others)
+    coverage.note_call()
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    if mask is None and query.shape[-2] > 1 and _is_causal(module, others):
+        queries, keys = query.shape[-2], key.shape[-2]
+        mask = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+    return float_attention(query, key, value, spec, scale, mask)
 
 
 def _softermax(scores: Tensor, mask: Tensor | None, spec: AnySpec, lanes_before: int) -> Tensor:

@@ -7,6 +7,7 @@
 
 #include "attention.h"
 #include "encoder.h"
+#include "values.h"
 #include "x86.h"
 
 namespace smx {

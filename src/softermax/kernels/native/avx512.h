@@ -3,6 +3,7 @@
 
 #include "attention.h"
 #include "encoder.h"
+#include "values.h"
 #include "x86.h"
 
 namespace smx {

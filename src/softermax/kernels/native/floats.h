@@ -76,13 +76,13 @@ struct Quantized {
     bool saturated = false, broken = false;
 };
 
-// A1, one score after another.
+// A1, one score after another; a score is x times `by`.
 template <class T>
-inline Quantized quantize_slowly(const smx_spec& s, const T* x, const uint8_t* keep, int n, int8_t* raw,
-                                 uint8_t* marks) {
+inline Quantized quantize_slowly(const smx_spec& s, const T* x, const uint8_t* keep, int n, int8_t* raw, uint8_t* marks,
+                                 float by) {
     Quantized result;
     for (int i = 0; i < n; i++) {
-        float v = to_float(x[i]);
+        float v = to_float(x[i]) * by;
         if (keep && !keep[i]) v = 0;
         if (!std::isfinite(v)) {
             result.broken = true;
@@ -104,10 +104,10 @@ inline Quantized quantize_slowly(const smx_spec& s, const T* x, const uint8_t* k
 // A1 for a row. `raw` has room for a multiple of V::W; `marks` are zeroed.
 template <class V, class T>
 SMX_TARGET Quantized quantize_row(const smx_spec& s, const T* x, const uint8_t* keep, int64_t n, int8_t* raw,
-                                  uint8_t* marks) {
+                                  uint8_t* marks, float by = 1.0f) {
     constexpr int PART = V::W / 4;
     Quantized result;
-    const typename V::F scale = V::set1f(s.input_scale);
+    const typename V::F scale = V::set1f(s.input_scale), first = V::set1f(by);
     T tail[V::W];
     for (int64_t i = 0; i < n; i += V::W) {
         const T* from = x + i;
@@ -118,12 +118,12 @@ SMX_TARGET Quantized quantize_row(const smx_spec& s, const T* x, const uint8_t* 
             from = tail;
         }
         typename V::F f[4];
-        for (int j = 0; j < 4; j++) f[j] = V::mul(V::load(from + j * PART), scale);
+        for (int j = 0; j < 4; j++) f[j] = V::mul(V::mul(V::load(from + j * PART), first), scale);
         if (V::within(f, 127.0f)) {
             V::store(raw + i, V::narrow(f, s.input_rounding));
         } else {
             const Quantized part =
-                quantize_slowly(s, from, keep ? keep + i : nullptr, count, raw + i, marks ? marks + i / 8 : nullptr);
+                quantize_slowly(s, from, keep ? keep + i : nullptr, count, raw + i, marks ? marks + i / 8 : nullptr, by);
             result.saturated |= part.saturated;
             result.broken |= part.broken;
         }

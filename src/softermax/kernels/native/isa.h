@@ -31,6 +31,8 @@ struct Isa {
     void (*linear_pack)(const int8_t* weight, int64_t outputs, int64_t inputs, int8_t* packed);
     void (*linear)(const Linear&, const float* x, float inverse, int64_t rows, float* out);
     void (*to_bytes)(const float* x, int64_t count, float inverse, uint8_t* out);
+    // Rows first ... last of all heads (values.h); returns whether a score is neither finite nor masked.
+    bool (*weigh)(const smx_spec&, const FloatValues&, int64_t first, int64_t last);
     void (*between)(const EncoderRun&, const EncoderLayer* done, const EncoderLayer* next, int64_t first, int64_t last);
 };
 

@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -22,6 +23,7 @@ using smx::EncoderRun;
 constexpr int64_t BLOCK_ROWS = 192;    // rows whose bytes stay in the second cache beside the weights' panel
 constexpr int64_t LEAST_ROWS = 24;     // fewest worth a pass over the weights
 constexpr int64_t PIECE_QUERIES = 96;  // fewest queries worth packing K and V for
+constexpr int64_t VALUE_QUERIES = 48;  // rows of floating-point attention that a thread takes at a time
 constexpr int64_t ALIGNMENT = 64;
 
 template <class T>
@@ -157,6 +159,23 @@ struct Encoder {
 
 void bind_model(nb::module_& m) {
     m.def("weight_bits", [](int32_t isa) { return smx::isa_of(isa)->weight_bits; });
+
+    m.def("weigh", [](uintptr_t spec, int32_t number, const std::vector<int64_t>& sizes, uintptr_t scores, float factor,
+                      uintptr_t keep, const std::vector<int64_t>& keep_stride, uintptr_t v,
+                      const std::vector<int64_t>& v_stride, uintptr_t out, const std::vector<int64_t>& out_stride,
+                      int threads) {
+        if (sizes.size() != 4 || keep_stride.size() != 2 || v_stride.size() != 2 || out_stride.size() != 2)
+            throw std::length_error("sizes");
+        const smx::FloatValues t{sizes[1], sizes[2], sizes[3], at<const float>(scores), factor,
+                                 at<const uint8_t>(keep), {keep_stride[0], keep_stride[1]}, at<const float>(v),
+                                 {v_stride[0], v_stride[1]}, at<float>(out), {out_stride[0], out_stride[1]}};
+        nb::gil_scoped_release release;
+        std::atomic<bool> broken{false};
+        smx::parallel(sizes[0] * sizes[1], VALUE_QUERIES, threads, [&](int64_t first, int64_t last) {
+            if (smx::isa_of(number)->weigh(*at<const smx_spec>(spec), t, first, last)) broken = true;
+        });
+        return bool(broken);
+    });
 
     struct Handle {
         std::shared_ptr<PackedLinear> held;

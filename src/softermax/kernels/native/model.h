@@ -44,4 +44,17 @@ struct EncoderRun {
     uint8_t* context;  // rows by hidden
 };
 
+// Rows of scores, (heads, queries, keys) and dense, to words, times V: attention's second half in floating point.
+struct FloatValues {
+    int64_t queries, keys, head;
+    const float* scores;
+    float factor;  // what a score is still to be multiplied by
+    const uint8_t* keep;  // nonzero where a key takes part, or null; a row's keys are dense
+    int64_t keep_stride[2];
+    const float* v;
+    int64_t v_stride[2];  // of a head and of a key
+    float* out;
+    int64_t out_stride[2];  // of a head and of a query
+};
+
 }  // namespace smx

@@ -4,6 +4,7 @@
 
 #include "attention.h"
 #include "encoder.h"
+#include "values.h"
 
 namespace smx {
 namespace {

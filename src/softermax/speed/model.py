@@ -1,0 +1,193 @@
+"""Whole models in int8 with Softermax (`softermax.deploy`) against Hugging Face and onnxruntime.
+
+onnxruntime runs the same model after its own dynamic quantisation, what a user would pick: plainly exported, and with
+its transformer optimiser before that. Outputs are compared with the original's in single precision on real text:
+MiniLM's sentences, pooled over their tokens. BERT-Base has random weights here, so only its speed means something.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softermax.extras import need
+
+if not TYPE_CHECKING:
+    need("torch", "torch")
+    need("transformers", "transformers")
+
+import torch
+from torch import Tensor
+from transformers import AutoModel, BertConfig, BertModel
+
+from softermax.models.deployment import deploy
+from softermax.models.pretrained import load_network, movie_reviews
+from softermax.progress import Progress, silent
+from softermax.speed.race import OURS, Contestants, Race, Ratio, run_races
+
+SHAPES = ((1, 128), (1, 384), (8, 128), (8, 384))
+"""Batch and tokens."""
+MODELS = ("MiniLM", "BERT-Base")
+FP32, DYNAMIC, FUSED = "Hugging Face fp32", "onnxruntime int8", "onnxruntime int8, fused"
+SENTENCES = 64
+_FLOAT = 1  # ONNX's number of its type
+_SHARE = {128: 1.0, 384: 0.5, 1024: 0.4, 3072: 0.2}
+"""Of the rounds, by tokens in all."""
+
+
+@dataclass(frozen=True)
+class ModelRatio:
+    """One contestant's time over ours, and how near to single precision we and they are."""
+
+    ratio: Ratio
+    cosine: float | None
+    their_cosine: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.ratio.to_dict() | {"cosine": self.cosine, "their_cosine": self.their_cosine}
+
+
+Run = Callable[[Tensor, Tensor], Tensor]
+"""Tokens and their mask to hidden states."""
+
+
+@dataclass
+class Runners:
+    """A model in all its forms, and their cosines to single precision where there is text to compare on."""
+
+    name: str
+    runs: Mapping[str, Run]
+    cosines: Mapping[str, float] = field(default_factory=dict)
+    vocabulary: int = 20000
+
+
+def time_models(
+    rounds: int, threads: int, with_onnxruntime: bool = True, progress: Progress = silent
+) -> list[ModelRatio]:
+    """Every model and shape; ours first, then the others in turn, round by round."""
+    found: list[ModelRatio] = []
+    total = len(MODELS) * len(SHAPES)
+    for number, name in enumerate(MODELS):
+        with ExitStack() as stack:
+            progress(number * len(SHAPES), total, f"{name}: calibrated and exported")
+            made = runners(name, threads, with_onnxruntime, stack)
+            races = [
+                Race("model", f"{name} {batch}x{tokens}", tokens, batch * tokens,
+                     partial(_contestants, made, batch, tokens), _SHARE[batch * tokens])
+                for batch, tokens in SHAPES
+            ]  # fmt: skip
+            step = partial(_further, progress, number * len(SHAPES), total)
+            with torch.inference_mode():
+                ratios = run_races(races, rounds, threads, step)
+        found += [ModelRatio(r, made.cosines.get(OURS), made.cosines.get(r.versus)) for r in ratios]
+    return found
+
+
+def _further(progress: Progress, before: int, total: int, done: int, of: int, note: str = "") -> None:
+    progress(before + done, total, note)
+
+
+def _contestants(made: Runners, batch: int, tokens: int) -> Contestants:
+    generator = torch.Generator().manual_seed(batch * tokens)
+    ids = torch.randint(1000, made.vocabulary, (batch, tokens), generator=generator)
+    mask = torch.ones_like(ids)
+    return {name: partial(run, ids, mask) for name, run in made.runs.items()}
+
+
+def runners(name: str, threads: int, with_onnxruntime: bool, stack: ExitStack) -> Runners:
+    """A model's forms. What onnxruntime reads lies in a folder until the stack is left."""
+    sentences: dict[str, Tensor] | None = None
+    if name == "MiniLM":
+        tokenizer, model = load_network("minilm", AutoModel)
+        texts = [text for text, _ in itertools.islice(movie_reviews("rotten_tomatoes"), SENTENCES)]
+        sentences = dict(tokenizer(texts, padding=True, return_tensors="pt"))
+        ours = deploy(model)
+    else:
+        torch.manual_seed(0)
+        model = BertModel(BertConfig()).eval()
+        ours = deploy(model, calibration=[{"input_ids": torch.randint(1000, 20000, (4, 64))}])
+    runs: dict[str, Run] = {OURS: _hidden(ours), FP32: _hidden(model)}
+    if with_onnxruntime:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runs |= _onnxruntime(model, folder, threads)
+    return Runners(name, runs, {} if sentences is None else _cosines(runs, sentences))
+
+
+def _hidden(model: Any) -> Run:
+    return lambda ids, mask: model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+def _cosines(runs: Mapping[str, Run], sentences: Mapping[str, Tensor]) -> dict[str, float]:
+    """How near the pooled sentences are to those in single precision, on average."""
+    ids, mask = sentences["input_ids"], sentences["attention_mask"]
+    weight = mask[..., None].float()
+    with torch.inference_mode():
+        pooled = {name: (run(ids, mask) * weight).sum(1) / weight.sum(1) for name, run in runs.items()}
+    return {name: float(torch.cosine_similarity(one, pooled[FP32]).mean()) for name, one in pooled.items()}
+
+
+class _Hidden(torch.nn.Module):
+    """Tensors in, hidden states out: what is exported."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.eval()  # the exporter puts back the mode it finds here, in the model too
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # type: ignore[no-any-return]
+
+
+def _onnxruntime(model: Any, folder: Path, threads: int) -> dict[str, Run]:
+    """The model after onnxruntime's dynamic quantisation, plain and fused."""
+    need("onnxruntime", "onnx")
+    quantization: Any = need("onnxruntime.quantization", "onnx")
+    optimizer: Any = need("onnxruntime.transformers.optimizer", "onnx")
+    names = ["ids", "mask", "hidden"]
+    ids = torch.ones(2, 11, dtype=torch.long)
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")  # the form that its optimiser knows
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Hidden(model), (ids, ids), str(folder / "plain.onnx"), dynamo=False, opset_version=17,
+            input_names=names[:2], output_names=names[2:],
+            dynamic_axes={name: {0: "batch", 1: "tokens"} for name in names},
+        )  # fmt: skip
+    model.set_attn_implementation(before)
+    fused = optimizer.optimize_model(
+        str(folder / "plain.onnx"), model_type="bert", num_heads=model.config.num_attention_heads,
+        hidden_size=model.config.hidden_size,
+    )  # fmt: skip
+    fused.save_model_to_file(str(folder / "fused.onnx"))
+    made = {}
+    logging.disable(logging.WARNING)  # its advice to preprocess changes nothing here
+    for name, file in ((DYNAMIC, "plain"), (FUSED, "fused")):
+        small = folder / f"{file}-int8.onnx"
+        quantization.quantize_dynamic(
+            str(folder / f"{file}.onnx"), str(small), weight_type=quantization.QuantType.QInt8,
+            extra_options={"DefaultTensorType": _FLOAT},
+        )  # fmt: skip
+        made[name] = _session(small, threads)
+    logging.disable(logging.NOTSET)
+    return made
+
+
+def _session(path: Path, threads: int) -> Run:
+    runtime: Any = need("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_inputs()]
+    return lambda ids, mask: torch.from_numpy(
+        session.run(None, dict(zip(names, (ids.numpy(), mask.numpy()), strict=True)))[0]
+    )
