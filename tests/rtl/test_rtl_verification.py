@@ -30,9 +30,13 @@ def test_every_part_has_a_line() -> None:
     ]
     for name, body in BODIES.items():
         supported = [spec for spec in verify.SPECS if body.supports(verify.SPECS[spec])]
-        sliced = ["paper", "paper-32", "row-scaled"]
-        alone = "paper:deferred" if name == "RTL deferred tail" else "paper"
-        assert supported == (sliced if name == "RTL top" else [alone])
+        lean = ["lean", "lean-row-scaled"]
+        expected = {
+            "RTL top": ["paper", "paper-32", "row-scaled", *lean],
+            "RTL units": ["paper", *lean],
+            "RTL deferred tail": ["paper:deferred"],
+        }
+        assert supported == expected.get(name, ["paper"])
 
 
 @pytest.mark.parametrize("name", [name for name in BODIES if "tail" in name or "FP16" in name])
@@ -56,4 +60,5 @@ def test_a_part_with_a_model_of_its_own_is_held_to_it(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BODIES)
 def test_every_part_agrees(name: str) -> None:
-    assert verify.check(BODIES[name], PAPER, rows=20).mismatches == 0
+    specs = PAPER | {name: verify.SPECS[name] for name in ("lean", "lean-row-scaled")}
+    assert verify.check(BODIES[name], specs, rows=20).mismatches == 0

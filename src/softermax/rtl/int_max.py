@@ -99,7 +99,8 @@ class RunningMax(wiring.Component):
                 "first": In(1),
                 **{name: In(field) for name, field in row_id(rows).items()},
                 "enable_2": In(1),  # a slice goes from stage 1 to stage 2
-                "running_max": Out(bits),  # of stage 2's slice, less the smallest integer
+                "found": Out(bits),  # the running max of stage 1's slice, less the smallest integer
+                "running_max": Out(bits),  # of stage 2's slice
                 "before": Out(bits),  # the row's without this slice; anything in a row's first slice
             }
         )
@@ -115,6 +116,7 @@ class RunningMax(wiring.Component):
         m.d.comb += [
             found.eq(largest_key(m, [*keys, so_far], [*self.mask, ~self.first], _small_digits(len(so_far)))),
             running.eq(rounded_up(spec, found)),
+            self.found.eq(running),
             row_max.write.eq(running),
             row_max.enable.eq(self.enable_2),
             self.before.eq(register(m, row_max.read, self.enable_2, "max_before")),

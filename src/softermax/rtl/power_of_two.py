@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import shift_right as shifted_word
@@ -83,7 +84,7 @@ class PowerTable(wiring.Component):
     """Power of Two in one stage, after the one that takes the scores in: a table of f and k.
 
     Short words are nothing from a small k on. So few bits decide on the word that a table of it is smaller than a
-    shifter with a rounder.
+    shifter with a rounder. Distance and table are mapped one by one, which makes fewer glitches than both together.
     """
 
     def __init__(self, spec: SoftermaxSpec, lanes: int) -> None:
@@ -99,32 +100,127 @@ class PowerTable(wiring.Component):
                 "unnormed": Out(lanes_of(spec.unnormed, lanes)),
             }
         )
-        self._powers = pow2_table(spec)(range(1 << spec.input.fraction))
-        rounding, most = spec.unnormed_rounding, spec.max.integer
-        vanishes = (not shifted_word(self._powers, 1 << bits, rounding).any() for bits in range(most))
-        self._k_bits = next((bits for bits, nothing in enumerate(vanishes) if nothing), most)
+        self.distance = _Distance(spec, lanes)
+        self.table = _Table(spec, lanes)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        fraction, bits, k_bits = self._spec.input.fraction, self._spec.max.integer, self._k_bits
+        m.submodules.distance, m.submodules.table = distance, table = self.distance, self.table
         for lane in range(len(self.mask)):
             score = register(m, self.x[lane], self.enable_2, f"score_{lane}")
             takes_part = register(m, self.mask[lane], self.enable_2, f"takes_part_{lane}")
-            k = Signal(bits, name=f"k_{lane}")
-            u = Signal(unnormed_bits(self._spec), name=f"u_{lane}")
-            power = self._power(m, score[:fraction], k[:k_bits], f"lpw_{lane}")
             m.d.comb += [
-                k.eq(self.running_max - flip_sign(score >> fraction, bits)),
-                u.eq(Mux(takes_part & ~k[k_bits:].any(), power, 0)),
-                self.unnormed[lane].eq(u),
+                distance.x[lane].eq(score),
+                distance.takes_part[lane].eq(takes_part),
+                table.x[lane].eq(score),
+            ]
+        # In a register of its own, for all lanes hang on it; the complement, or synthesis would merge it with IntMax's.
+        complement = register(m, ~self.running_max, self.enable_2, "max_complement")
+        m.d.comb += [
+            distance.running_max.eq(~complement),
+            table.k.eq(distance.k),
+            table.live.eq(distance.live),
+            self.unnormed.eq(table.unnormed),
+        ]
+        return m
+
+
+def _nonzero(spec: SoftermaxSpec) -> list[list[int]]:
+    """The words of all f for k = 0, 1, ..., as long as one of them is not zero."""
+    powers = pow2_table(spec)(np.arange(1 << spec.input.fraction))
+    words: list[list[int]] = []
+    while len(words) < 1 << spec.max.integer:
+        row = shifted_word(powers, len(words), spec.unnormed_rounding)
+        if not row.any():
+            break
+        words.append(row.tolist())
+    return words
+
+
+def _k_layout(spec: SoftermaxSpec, lanes: int) -> data.ArrayLayout:
+    return data.ArrayLayout(unsigned((len(_nonzero(spec)) - 1).bit_length()), lanes)
+
+
+class _Distance(wiring.Component):
+    """The lower bits of every lane's k, and whether the lane takes part and the upper ones are zero: their words alone
+    are not. For the latter no difference is needed, but whether the upper bits are the max's or, with a borrow, one less."""
+
+    def __init__(self, spec: SoftermaxSpec, lanes: int) -> None:
+        self._spec = spec
+        super().__init__(
+            {
+                "x": In(lanes_of(spec.input, lanes)),
+                "takes_part": In(lanes),
+                "running_max": In(unsigned(spec.max.integer)),
+                "k": Out(_k_layout(spec, lanes)),
+                "live": Out(lanes),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        fraction, bits = self._spec.input.fraction, self._spec.max.integer
+        for lane in range(len(self.live)):
+            low = len(self.k[lane])
+            integer = Signal(bits, name=f"integer_{lane}")
+            difference = Signal(low + 1, name=f"difference_{lane}")
+            upper, borrow = self.running_max[low:], difference[low]
+            near = Mux(borrow, integer[low:] == (upper - 1)[: bits - low], integer[low:] == upper)
+            m.d.comb += [
+                integer.eq(flip_sign(self.x[lane] >> fraction, bits)),
+                difference.eq(self.running_max[:low] - integer[:low]),
+                self.k[lane].eq(difference),
+                self.live[lane].eq(self.takes_part[lane] & near if low < bits else self.takes_part[lane]),
             ]
         return m
 
-    def _power(self, m: Module, f: Value, k: Value, name: str) -> Value:
-        rounding = self._spec.unnormed_rounding
-        if len(f) + len(k) > _TABLE_BITS:
-            return shift_right(lookup(m, pow2_table(self._spec), f, name), k, rounding)
-        words = [
-            int(shifted_word(power, by, rounding)) for by in range(1 << len(k)) for power in self._powers
-        ]
-        return Array(Const(word, unnormed_bits(self._spec)) for word in words)[Cat(f, k)]
+
+class _Table(wiring.Component):
+    """The unnormed words of f and k."""
+
+    def __init__(self, spec: SoftermaxSpec, lanes: int) -> None:
+        self._spec = spec
+        super().__init__(
+            {
+                "x": In(lanes_of(spec.input, lanes)),
+                "k": In(_k_layout(spec, lanes)),
+                "live": In(lanes),
+                "unnormed": Out(lanes_of(spec.unnormed, lanes)),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        spec = self._spec
+        small = spec.input.fraction + len(self.k[0]) <= _TABLE_BITS
+        for lane in range(len(self.live)):
+            f, k, live = self.x[lane][: spec.input.fraction], self.k[lane], self.live[lane]
+            if small:
+                word: Value = self._entry(m, f, k, live, lane)
+            else:
+                power = lookup(m, pow2_table(spec), f, f"lpw_{lane}")
+                word = Mux(live, shift_right(power, k, spec.unnormed_rounding), 0)
+            m.d.comb += self.unnormed[lane].eq(word)
+        return m
+
+    def _entry(self, m: Module, f: Value, k: Value, live: Value, lane: int) -> Value:
+        """Each k has a wire of its own; a bit of the word is one of those k, and of those f, that set it."""
+        words = _nonzero(self._spec)
+        low = min(2, len(k))
+        lower = Signal(1 << low, name=f"lower_{lane}")
+        upper = Signal(((len(words) - 1) >> low) + 1, name=f"upper_{lane}")
+        is_k = Signal(len(words), name=f"is_k_{lane}")
+        m.d.comb += [lower[i].eq(k[:low] == i) for i in range(len(lower))]
+        m.d.comb += [upper[i].eq((k[low:] == i) & live) for i in range(len(upper))]
+        m.d.comb += [is_k[i].eq(lower[i % (1 << low)] & upper[i >> low]) for i in range(len(words))]
+        bits = []
+        for bit in range(unnormed_bits(self._spec)):
+            terms = []
+            for i, of_k in enumerate(words):
+                column = [word >> bit & 1 for word in of_k]
+                if all(column):
+                    terms.append(is_k[i])
+                elif any(column):
+                    terms.append(is_k[i] & Array(Const(entry, 1) for entry in column)[f])
+            bits.append(Cat(terms).any())
+        return Cat(bits)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
@@ -120,8 +121,13 @@ class ProductNormalization(Unit):
         """The enables of the registers of the row, 1 and 2, of stage 2, and of what stage 2 keeps of a row. A row stays
         until its last slice has left stage 1."""
         finished, slices, out = self.finished, self.slices, self.probabilities
-        sum_valid, row_valid, fresh = Signal(), Signal(), Signal()
-        into_sum, into_row, into_2, of_row = Signal(), Signal(), Signal(), Signal()
+        sum_valid = Signal()
+        row_valid = Signal()
+        fresh = Signal()
+        into_sum = Signal()
+        into_row = Signal()
+        into_2 = Signal()
+        of_row = Signal()
         stage_2_free = Signal()
         m.d.comb += [
             stage_2_free.eq(~out.valid | out.ready),
@@ -148,7 +154,7 @@ class ProductNormalization(Unit):
         dropped = spec.unnormed.fraction + spec.reciprocal.fraction - spec.product.fraction
         half = (1 << dropped) // 2
         products = []
-        for f, power in enumerate(pow2_table(spec)(range(1 << spec.input.fraction)).tolist()):
+        for f, power in enumerate(pow2_table(spec)(np.arange(1 << spec.input.fraction)).tolist()):
             bits = ((power << spec.reciprocal.fraction) + half).bit_length()
             copies = [(reciprocal, place) for place in range(power.bit_length()) if power >> place & 1]
             product = Signal(bits, name=f"times_{f}")

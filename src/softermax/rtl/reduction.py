@@ -107,9 +107,13 @@ class Reduction(wiring.Component):
             m.d.sync += self.slice_powsum.eq(shift_right(slice_sum, self._dropped, rounding))
 
 
+_STAGE_2_ROWS = 5
+"""Rows of adders after Power of Two: for more of them stage 3 has the time, stage 2 has not."""
+
+
 class RowReduction(wiring.Component):
-    """Reduction in two stages: stage 2 adds the lanes up in carry-save form, stage 3 adds both words to the row's
-    renormalised sum.
+    """Reduction in two stages: stage 2 adds the lanes up to a few words, in carry-save form; stage 3 adds these to the
+    row's renormalised sum.
 
     To truncate a slice's sum and then add it is to add it and then truncate, for the row's sum has no bits that
     truncating would drop: one carry chain does both.
@@ -168,12 +172,13 @@ class RowReduction(wiring.Component):
         ]
         return m
 
-    def _added(self, m: Module) -> tuple[Value, Value]:
-        """The lanes of a slice and the half unit of rounding, in two words."""
+    def _added(self, m: Module) -> list[Value]:
+        """The lanes of a slice and the half unit of rounding, in a few words."""
         bits = unnormed_bits(self._spec)
         words = [(self.unnormed[i][:bits], 0) for i in range(check_buildable(self._spec))]
         half = (1 << self._dropped) // 2 if self._spec.powsum_rounding == "half-up" else 0
-        return addends(m, words, half, (len(words) * ((1 << bits) - 1) + half).bit_length(), "slice")
+        most = len(words) * ((1 << bits) - 1) + half
+        return addends(m, words, half, most.bit_length(), "slice", _STAGE_2_ROWS)
 
     def _sum(self, m: Module, partial: list[Signal], renormed: Signal) -> Value:
         """The row's sum with the slice's, before it saturates."""

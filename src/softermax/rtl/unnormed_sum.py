@@ -92,7 +92,7 @@ class UnnormedSum(Unit):
             power_of_two.x.eq(slices.p.x),
             power_of_two.mask.eq(slices.p.mask),
             power_of_two.enable_2.eq(into[2]),
-            power_of_two.running_max.eq(int_max.running_max),
+            power_of_two.running_max.eq(int_max.found),
             reduction.unnormed.eq(power_of_two.unnormed),
             reduction.running_max.eq(int_max.running_max),
             reduction.before.eq(int_max.before),

@@ -13,7 +13,8 @@ from softermax.rtl.convert import to_rtlil
 from softermax.rtl.normalization import Normalization
 from softermax.rtl.packing import fields_of
 from softermax.rtl.simulation import ports_of
-from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.unit import Unit
+from softermax.rtl.units import unit_class
 from softermax.rtl.vectors import Fields, cut, slices_of
 from softermax.silicon import pdk
 from softermax.silicon.equivalence import Disagreement, transfers
@@ -43,7 +44,7 @@ def _takes(spec: AnySpec) -> bool:
 class _Netlist:
     """A component's netlist, ready to run."""
 
-    def __init__(self, component: UnnormedSoftmax | Normalization, name: str) -> None:
+    def __init__(self, component: Unit, name: str) -> None:
         self.component = component
         library = pdk.load("nangate45")
         netlist = synthesise(to_rtlil(component, name), library, library.description.clock_ns)
@@ -75,8 +76,8 @@ class _Netlist:
 @lru_cache(maxsize=8)
 def _netlists(spec: SoftermaxSpec) -> tuple[_Netlist, _Netlist]:
     return (
-        _Netlist(UnnormedSoftmax(spec), "softermax_unnormed"),
-        _Netlist(Normalization(spec, _LANES), "softermax_normalization"),
+        _Netlist(unit_class(spec, "unnormed-softmax")(spec), "softermax_unnormed"),
+        _Netlist(unit_class(spec, "normalization")(spec, _LANES), "softermax_normalization"),
     )
 
 
@@ -93,22 +94,23 @@ def run(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> tuple[IntArray, 
 
     job = unnormed.job(RESET_CYCLES + count + _CYCLES_TO_DRAIN)
     job.send("slices", RESET_CYCLES, job.payload("slices", scores))
-    given = unnormed.run(job, {"unnormed": count, "sums": deep})
-
-    words, parts = given["unnormed"], _WIDTH // _LANES
-    numerators = {
-        "u": cut(words["u"], _LANES),
-        "max": np.repeat(words["max"], parts),
-        "last": cut(words["last"][:, None] * (np.arange(parts) == parts - 1), 1)[:, 0],
-    }
-    finished = {"max": words["max"][words["last"] == 1], "powsum": given["sums"]["powsum"]}
+    parts = _WIDTH // _LANES
+    last = cut(scores["last"][:, None] * (np.arange(parts) == parts - 1), 1)[:, 0]
+    if spec.normalization == "row-products":
+        finished = unnormed.run(job, {"finished": deep})["finished"]
+        slices = {"x": cut(scores["x"], _LANES), "mask": cut(scores["mask"], _LANES), "last": last}
+    else:
+        given = unnormed.run(job, {"unnormed": count, "sums": deep})
+        words = given["unnormed"]
+        slices = {"u": cut(words["u"], _LANES), "max": np.repeat(words["max"], parts), "last": last}
+        finished = {"max": words["max"][words["last"] == 1], "powsum": given["sums"]["powsum"]}
     narrow = count * parts
     start = RESET_CYCLES + Normalization.row_latency
     job = normalization.job(start + narrow + _CYCLES_TO_DRAIN)
     payload = job.payload("finished", finished)
     for row in range(deep):
         job.send("finished", RESET_CYCLES + row * narrow // deep, payload[row : row + 1])
-    job.send("slices", start, job.payload("slices", numerators))
+    job.send("slices", start, job.payload("slices", slices))
     out = normalization.run(job, {"probabilities": narrow})["probabilities"]
 
     y = out["y"].reshape(COPIES * deep, -1)[:rows, :columns]

@@ -21,9 +21,14 @@ def sum_of(m: Module, words: Iterable[tuple[Value, int]], constant: int, bits: i
 
 
 def addends(
-    m: Module, words: Iterable[tuple[Value, int]], constant: int, bits: int, name: str
-) -> tuple[Value, Value]:
-    """Two words of that sum: no carry has run yet."""
+    m: Module,
+    words: Iterable[tuple[Value, int]],
+    constant: int,
+    bits: int,
+    name: str,
+    rows: int | None = None,
+) -> list[Value]:
+    """Words of that sum, before any carry runs: two, or what so many rows of adders leave."""
     columns: Columns = [[] for _ in range(bits)]
     for word, weight in words:
         for position, bit in enumerate(word):
@@ -36,10 +41,10 @@ def addends(
     while height < max(len(column) for column in columns):
         heights.append(height)
         height = height * 3 // 2
-    for target in reversed(heights):
+    for target in heights[::-1][:rows]:
         columns = _lowered(m, columns, target, f"{name}_{target}")
-    a, b = (Cat(*(column[i] if len(column) > i else Const(0, 1) for column in columns)) for i in range(2))
-    return a, b
+    count = max(2, *(len(column) for column in columns))
+    return [Cat(*(column[i] if len(column) > i else Const(0, 1) for column in columns)) for i in range(count)]
 
 
 def _lowered(m: Module, columns: Columns, target: int, name: str) -> Columns:

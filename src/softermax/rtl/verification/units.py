@@ -10,11 +10,10 @@ from softermax import golden
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rtl.deferred import DeferredTail
-from softermax.rtl.normalization import Normalization
 from softermax.rtl.simulation import Simulation
 from softermax.rtl.sizes import check_buildable
 from softermax.rtl.softermax_top import Softermax
-from softermax.rtl.unnormed_softmax import UnnormedSoftmax
+from softermax.rtl.units import create
 from softermax.rtl.vectors import deferred_fields, deferred_outputs, drained, slices_of
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
@@ -32,7 +31,7 @@ def _top(spec: SoftermaxSpec) -> Simulation:
 
 @lru_cache(maxsize=8)
 def _units(spec: SoftermaxSpec) -> tuple[Simulation, Simulation]:
-    return Simulation(UnnormedSoftmax(spec, _ROWS)), Simulation(Normalization(spec, check_buildable(spec)))
+    return Simulation(create(spec, "unnormed-softmax", rows=_ROWS)), Simulation(create(spec, "normalization"))
 
 
 def run_top(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> tuple[IntArray, IntArray | None]:
@@ -46,15 +45,16 @@ def run_units(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> tuple[IntA
     unnormed_softmax, normalization = _units(spec)
     slices = slices_of(spec, raw, mask, _ROWS)
     count, rows = len(slices["first"]), len(raw)
-    out = unnormed_softmax.run({"slices": slices}, {"unnormed": count, "sums": rows}, stall=0.1)
-    unnormed, sums = out["unnormed"].fields, out["sums"].fields
-    last = np.flatnonzero(unnormed["last"])
     order = drained(rows, count // max(rows, 1), _ROWS)
-    finished = {"max": unnormed["max"][last], "powsum": sums["powsum"]}
-    numerators = {name: unnormed[name][order] for name in ("u", "max", "last")}
-    normed = normalization.run(
-        {"finished": finished, "slices": numerators}, {"probabilities": count}, stall=0.1
-    )
+    if spec.normalization == "row-products":
+        finished = unnormed_softmax.run({"slices": slices}, {"finished": rows}, stall=0.1)["finished"].fields
+        waiting = {name: slices[name][order] for name in ("x", "mask", "last")}
+    else:
+        out = unnormed_softmax.run({"slices": slices}, {"unnormed": count, "sums": rows}, stall=0.1)
+        unnormed, sums = out["unnormed"].fields, out["sums"].fields
+        finished = {"max": unnormed["max"][np.flatnonzero(unnormed["last"])], "powsum": sums["powsum"]}
+        waiting = {name: unnormed[name][order] for name in ("u", "max", "last")}
+    normed = normalization.run({"finished": finished, "slices": waiting}, {"probabilities": count}, stall=0.1)
     return _rows(spec, normed["probabilities"].fields, raw.shape)
 
 
