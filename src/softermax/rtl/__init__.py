@@ -10,6 +10,9 @@ unnormed_softmax    ``UnnormedSoftmax(spec, rows=1)``                     ``slic
                                                                           ``sums`` out
 normalization       ``Normalization(spec, lanes, rows=1)``                ``finished``, ``slices`` in;
                                                                           ``probabilities`` out
+unnormed_sum        ``UnnormedSum(spec, rows=1)``                         ``slices`` in; ``finished`` out
+product_...         ``ProductNormalization(spec, lanes, rows=1)``         ``finished``, ``slices`` in;
+  normalization                                                           ``probabilities`` out
 slice_buffer        ``SliceBuffer(spec, rows, depth)``                    ``unnormed``, ``sums`` in;
                                                                           ``finished``, ``slices`` out
 softermax_top       ``Softermax(spec, rows=2, depth=32)``                 ``slices`` in; ``probabilities`` out
@@ -28,6 +31,8 @@ All streams are `amaranth.lib.stream` with struct payloads, whose layouts are in
 - ``Normalization.finished``: ``max``, ``powsum``, ``row``; one for every row, ahead of its slices.
 - ``Normalization.slices``: ``u`` (lanes), ``max`` (the slice's), ``last``.
 - ``Normalization.probabilities``: ``y`` (lanes), ``row``, ``last``, and ``exponent`` if row-scaled.
+- With row products (A10) ``UnnormedSum`` and ``ProductNormalization`` take the places of `UnnormedSoftmax` and `Normalization`:
+  ``UnnormedSum.finished`` is what ``ProductNormalization.finished`` takes, its ``slices`` have ``x``, ``mask``, ``last``.
 - ``DeferredTail.slices``: ``u`` (lanes), ``max``, ``last``, ``v`` (lanes of int8 values).
 - ``DeferredTail.outputs``: ``o`` (columns), ``exponent``; one for every row.
 
