@@ -69,10 +69,10 @@ def _rows(x: Tensor, keep: Tensor | None, spec: AnySpec, gradient: Gradient) -> 
     special = exporting or gradient == "composed" or transformed(x)
     if not special and isinstance(spec, SoftermaxSpec) and operators.takes(x, spec):
         return operators.softermax(x, keep, spec)
-    if keep is not None:
-        x = torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device))
     if exporting:
         return onnx.probabilities(x, keep, spec)
+    if keep is not None:
+        x = torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device))
     return composed(x, keep, spec) if gradient == "composed" else fused(x, keep, spec)
 
 

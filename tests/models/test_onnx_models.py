@@ -18,9 +18,14 @@ pytest.importorskip("modelopt", reason="nvidia-modelopt is not installed")
 
 from softermax.cli import main
 from softermax.models import onnx as onnx_models
-from softermax.models import quantization
+from softermax.models import onnx_graph, quantization
 from softermax.models.drop_in import Attended, enable, enabled, observe
+from softermax.pytorch import onnx_operator
 from softermax.pytorch.onnx import exportable
+
+compiled = pytest.mark.skipif(
+    onnx_operator.library() is None, reason="the native core is not installed: no C++ compiler"
+)
 
 
 def tiny_bert(labels: int = 2) -> Any:
@@ -154,7 +159,7 @@ def test_other_architectures_not_quantised(name: str, tmp_path: Path) -> None:
 def test_a_graph_that_differs_is_refused(
     model: Any, exported: onnx_models.Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def trace(model: Any, names: list[str], path: Path) -> None:
+    def trace(model: Any, names: list[str], path: Path, operator: str) -> None:
         proto = onnx.load(exported.file)
         bias = next(tensor for tensor in proto.graph.initializer if tensor.name.endswith("classifier.bias"))
         bias.CopyFrom(onnx.numpy_helper.from_array(np.full(1, 9, dtype=np.float32), bias.name))
@@ -193,6 +198,69 @@ def test_what_is_permitted_is_what_quantisation_itself_does(
         onnx_models.export_model(model, tmp_path / "other.onnx", tolerance=0)
 
 
+@compiled
+def test_with_the_custom_operator_an_attention_is_one_node(
+    model: Any, exported: onnx_models.Exported, tmp_path: Path
+) -> None:
+    done = onnx_models.export_model(model, tmp_path / "model.onnx", operator="custom")
+    assert done.operators["softermax::SoftermaxAttention"] == model.config.num_hidden_layers
+    assert done.difference < 1e-3
+    assert done.optimised_difference < 1e-3
+    assert done.nodes < exported.nodes / 2
+    inputs = batch(5, 30)
+    with torch.no_grad():
+        expected = model(**inputs).logits.numpy()
+    (logits,) = run(tmp_path / "model.onnx", inputs)
+    np.testing.assert_allclose(logits, expected, atol=1e-3 * np.abs(expected).max())
+
+
+@compiled
+def test_in_a_float_model_the_custom_operator_is_softermax_alone(tmp_path: Path) -> None:
+    model = enable(tiny_bert(), "lean")
+    done = onnx_models.export_model(model, tmp_path / "model.onnx", operator="custom")
+    assert done.operators["softermax::Softermax"] == model.config.num_hidden_layers
+    assert "Expand" not in {node.op_type for node in _attention_nodes(tmp_path / "model.onnx")}
+    assert done.optimised_difference < 1e-3
+
+
+def _attention_nodes(path: Path) -> list[Any]:
+    return [node for node in onnx.load(path).graph.node if "/attention/self/" in node.name]
+
+
+@compiled
+def test_without_the_library_a_session_says_what_is_missing(
+    tmp_path: Path, exported: onnx_models.Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    model = enable(tiny_bert(), "paper")
+    onnx_models.export_model(model, path, operator="custom")
+    monkeypatch.setattr(onnx_operator, "library", lambda: None)
+    with pytest.raises(ValueError, match=r"operator for onnxruntime is missing.*C\+\+ compiler"):
+        onnx_models.session(path)
+    onnx_models.session(exported.file)  # standard operators need none
+    with pytest.raises(ValueError, match="operator for onnxruntime is missing"):
+        onnx_models.export_model(model, path, operator="custom")
+
+
+def test_large_embeddings_are_stored_in_8_bits(
+    model: Any, exported: onnx_models.Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_graph, "LARGE_TABLE", 97 * 32)
+    path = tmp_path / "model.onnx"
+    done = onnx_models.export_model(model, path)
+    table = model.bert.embeddings.word_embeddings.weight.detach().numpy()
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    (words,) = (value for name, value in stored.items() if name.endswith("word_embeddings.weight.words"))
+    (scale,) = (value for name, value in stored.items() if name.endswith("word_embeddings.weight.scale"))
+    assert words.dtype == np.int8
+    assert (np.abs(words * scale - table) <= scale / 2 * 1.001).all()
+    assert not any(name.endswith("word_embeddings.weight") for name in stored)
+    assert done.megabytes < exported.megabytes
+    assert done.difference == exported.difference  # of the graph that was traced
+    kept = onnx_models.export_model(model, path, int8_embeddings=False)
+    assert kept.megabytes == pytest.approx(exported.megabytes, rel=0.01)
+
+
 def test_deferred_normalisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="deferred"):
         onnx_models.export_model(enable(tiny_bert(), "paper:deferred"), tmp_path / "model.onnx")
@@ -210,6 +278,23 @@ def test_the_command_exports_a_saved_model(
         expected = model(**inputs).logits.numpy()
     (logits,) = run(tmp_path / "model.onnx", inputs)
     np.testing.assert_allclose(logits, expected, atol=1e-3 * np.abs(expected).max())
+
+
+@compiled
+def test_the_command_exports_the_custom_operator(
+    model: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quantization.save(model, tmp_path / "model")
+    arguments = [
+        "export",
+        str(tmp_path / "model"),
+        str(tmp_path / "model.onnx"),
+        "--operator",
+        "custom",
+        "--json",
+    ]
+    assert main(arguments) == 0
+    assert "softermax::SoftermaxAttention" in json.loads(capsys.readouterr().out)["operators"]
 
 
 def test_the_command_says_what_is_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,12 +30,24 @@ def register(commands: Commands) -> None:
         [
             "export out/finetune/model model.onnx",
             "export out/finetune/model model.onnx --spec row-scaled+fold",
+            "export out/finetune/model model.onnx --operator custom",
         ],
     )
     command.add_argument("model", help="the folder `model` that finetune wrote, or any saved model's")
     command.add_argument("out", metavar="OUT.onnx", help="the file to write")
     command.add_argument(
         "--spec", help="put this Softermax in: a preset, with +fold for base e, or a .json file"
+    )
+    command.add_argument(
+        "--operator",
+        choices=["standard", "custom"],
+        default="standard",
+        help="custom: Softermax as one node, fast, which needs this package's library in onnxruntime (default: %(default)s)",
+    )
+    command.add_argument(
+        "--float-embeddings",
+        action="store_true",
+        help="keep embeddings in floating point (default: in an 8-bit model, large ones in 8 bits)",
     )
     command.add_argument(
         "--tolerance",
@@ -195,7 +207,9 @@ def export(args: argparse.Namespace) -> int:
     model = quantization.load(folder)
     if spec is not None:
         enable(model, spec)
-    done = export_model(model, args.out, args.tolerance)
+    done = export_model(
+        model, args.out, args.tolerance, args.operator, int8_embeddings=not args.float_embeddings
+    )
     if args.json:
         print_json(dataclasses.asdict(done))
         return 0
@@ -205,7 +219,7 @@ def export(args: argparse.Namespace) -> int:
         "8-bit weights": done.int8,
         "nodes": done.nodes,
         "largest difference": done.difference,
-        "with 8-bit kernels": done.optimised_difference,
+        "with 8-bit kernels, embeddings": done.optimised_difference,
         "of 8 bits themselves": done.quantised_difference,
     }
     print_table([shown])

@@ -1,4 +1,4 @@
-"""Whole models to ONNX: 8-bit weights and activations as QuantizeLinear, Softermax as standard operators.
+"""Whole models to ONNX: 8-bit weights and activations as QuantizeLinear, Softermax as standard operators or its own.
 
 modelopt's quantisers have an ONNX form (quantise, dequantise) with the exporter that traces; so that one
 is used. What it writes is then run in onnxruntime beside the PyTorch model, on shapes other than the
@@ -14,7 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -23,9 +23,10 @@ from transformers import PreTrainedModel
 
 from softermax.extras import need
 from softermax.files import replacing
-from softermax.models import quantization
+from softermax.models import onnx_graph, quantization
 from softermax.models.drop_in import enabled
-from softermax.pytorch.onnx import exportable
+from softermax.pytorch import onnx_operator
+from softermax.pytorch.onnx import OperatorKind, exportable
 from softermax.rivals import Rival
 from softermax.spec import DeferredSpec
 
@@ -50,25 +51,37 @@ class Exported:
     nodes: int
     operators: dict[str, int]
     difference: float
-    """Largest difference in units of the largest output, onnxruntime computing what the file says."""
+    """Largest difference in units of the largest output, onnxruntime computing what was traced, one by one."""
     optimised_difference: float
-    """The same with onnxruntime's 8-bit kernels, opened by `session`."""
+    """The same of the file itself, opened by `session`: with onnxruntime's 8-bit kernels and 8-bit embeddings."""
     quantised_difference: float
     """How far 8 bits alone move PyTorch's outputs, in the same units; 0 for a model in floating point."""
 
 
 def export_model(
-    model: PreTrainedModel, path: str | os.PathLike[str], tolerance: float | None = None
+    model: PreTrainedModel,
+    path: str | os.PathLike[str],
+    tolerance: float | None = None,
+    operator: OperatorKind = "standard",
+    int8_embeddings: bool = True,
 ) -> Exported:
     """Write a model that takes tokens to ONNX, for any batch and length, and compare it with the original.
 
-    A file whose outputs differ by more than ``tolerance`` of the largest one is refused. Unless given, that is
+    With ``operator="custom"`` Softermax, in an 8-bit model the whole attention, is one node that runs the native core:
+    many times faster, in onnxruntime with the package's library only, which `session` registers. In an 8-bit model large
+    embeddings are stored in 8 bits too, with a scale per row, unless ``int8_embeddings`` is off.
+
+    A graph whose outputs differ by more than ``tolerance`` of the largest one is refused. Unless given, that is
     `TOLERANCE`, or what quantisation itself does to the model's outputs where that is more.
     """
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"tolerance = {tolerance}: must be greater than 0")
+    if operator not in get_args(OperatorKind):
+        raise ValueError(f"operator {operator!r}: must be one of {', '.join(get_args(OperatorKind))}")
     onnx = need("onnx", "onnx")
     need("onnxruntime", "onnx")
+    if operator == "custom":
+        onnx_operator.need_library()
     names = [name for name in INPUTS if name in inspect.signature(model.forward).parameters]
     if "input_ids" not in names or "attention_mask" not in names:
         raise ValueError(
@@ -82,10 +95,10 @@ def export_model(
     model.eval()
     try:
         with replacing(path) as partial, static_weights(model):
-            _trace(model, names, partial)
+            _trace(model, names, partial, operator)
             proto = onnx.load(partial)
-            int8 = _store_8_bits(proto)
-            onnx.checker.check_model(proto, full_check=True)
+            int8 = onnx_graph.store_8_bits(proto)
+            onnx_graph.fuse_attention(proto)
             onnx.save(proto, partial)
             exact = _difference(model, names, partial, optimised=False)
             quantised = _quantised_difference(model, names)
@@ -96,6 +109,10 @@ def export_model(
                     f"{exact:.2g} of the largest one, must be at most {permitted:.2g} (quantisation itself moves them by "
                     f"{quantised:.2g}); tolerance= or --tolerance permits more"
                 )
+            if int8 and int8_embeddings:
+                onnx_graph.store_embeddings_in_8_bits(proto)
+            onnx.checker.check_model(proto, full_check=True)
+            onnx.save(proto, partial)
             optimised = _difference(model, names, partial, optimised=True)
             size = partial.stat().st_size / 1e6
     finally:
@@ -138,10 +155,10 @@ def _inputs(model: PreTrainedModel, names: list[str], batch: int, tokens: int) -
     return tuple(made[name] for name in names)
 
 
-def _trace(model: PreTrainedModel, names: list[str], path: os.PathLike[str]) -> None:
+def _trace(model: PreTrainedModel, names: list[str], path: os.PathLike[str], operator: OperatorKind) -> None:
     wrapped = _Outputs(model, names)
     inputs = _inputs(model, names, *_TRACED)
-    with torch.no_grad(), exportable(), quantization.quiet():
+    with torch.no_grad(), exportable(operator), quantization.quiet():
         outputs = wrapped.named(*inputs)
         axes = {name: {0: "batch", 1: "tokens"} for name in names}
         for name, value in outputs.items():
@@ -150,6 +167,7 @@ def _trace(model: PreTrainedModel, names: list[str], path: os.PathLike[str]) -> 
         torch.onnx.export(
             wrapped, inputs, os.fspath(path), dynamo=False, opset_version=OPSET, input_names=names,
             output_names=list(outputs), dynamic_axes=axes,
+            custom_opsets={onnx_operator.DOMAIN: onnx_operator.VERSION} if operator == "custom" else None,
         )  # fmt: skip
 
 
@@ -177,58 +195,12 @@ def static_weights(model: PreTrainedModel) -> Iterator[None]:
             quantizer._dynamic = True
 
 
-def _store_8_bits(proto: Any) -> bool:
-    """Weights that are quantised as the first thing become the 8-bit words themselves."""
-    numpy_helper = need("onnx.numpy_helper", "onnx")
-    graph = proto.graph
-    weights = {tensor.name: tensor for tensor in graph.initializer}
-    constants = {
-        node.output[0]: numpy_helper.to_array(node.attribute[0].t)
-        for node in graph.node
-        if node.op_type == "Constant" and node.attribute[0].name == "value"
-    }
-    _plain_scalars(graph, constants, numpy_helper)
-    users = Counter(name for node in graph.node for name in node.input)
-    found = False
-    for node in list(graph.node):
-        if node.op_type != "QuantizeLinear" or node.input[0] not in weights:
-            continue
-        weight, scale, zero = weights[node.input[0]], constants[node.input[1]], constants[node.input[2]]
-        values = numpy_helper.to_array(weight)
-        if zero.any() or zero.dtype != np.int8 or (scale.size > 1 and scale.shape != values.shape[:1]):
-            continue
-        steps = np.rint(values / scale.reshape(-1, *[1] * (values.ndim - 1)))
-        graph.initializer.append(
-            numpy_helper.from_array(np.clip(steps, -128, 127).astype(np.int8), node.output[0])
-        )
-        graph.node.remove(node)
-        users[weight.name] -= 1
-        if not users[weight.name]:
-            graph.initializer.remove(weight)
-        found = True
-    return found
-
-
-def _plain_scalars(graph: Any, constants: dict[str, Any], numpy_helper: Any) -> None:
-    """The scale of a layer with one output is a vector of one for modelopt; ONNX wants it without axes."""
-    scales = {
-        name
-        for node in graph.node
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
-        for name in node.input[1:]
-        if name in constants and constants[name].size == 1
-    }
-    for node in graph.node:
-        if node.op_type == "Constant" and node.output[0] in scales:
-            constants[node.output[0]] = constants[node.output[0]].reshape(())
-            node.attribute[0].t.CopyFrom(numpy_helper.from_array(constants[node.output[0]]))
-
-
 def session(path: str | os.PathLike[str], optimised: bool = True) -> Any:
     """An exported model in onnxruntime, set up so that 8-bit products are exact on every processor.
 
     Left to itself, onnxruntime takes a faster kernel on x86 processors without VNNI, whose 16-bit sums of
-    two products saturate: full 8-bit weights then give wrong outputs.
+    two products saturate: full 8-bit weights then give wrong outputs. Softermax's own operators are at hand where the
+    package was installed with a compiler.
     """
     runtime = need("onnxruntime", "onnx")
     options = runtime.SessionOptions()
@@ -237,7 +209,15 @@ def session(path: str | os.PathLike[str], optimised: bool = True) -> Any:
     options.add_session_config_entry("session.x64quantprecision", "1")
     if not optimised:
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    library = onnx_operator.library()
+    if library is not None:
+        options.register_custom_ops_library(os.fspath(library))
+    try:
+        return runtime.InferenceSession(os.fspath(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own, of which each build has others
+        if library is None and f"{onnx_operator.DOMAIN}:" in str(error):
+            onnx_operator.need_library()
+        raise
 
 
 def _difference(model: PreTrainedModel, names: list[str], path: os.PathLike[str], optimised: bool) -> float:

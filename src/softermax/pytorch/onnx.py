@@ -1,4 +1,4 @@
-"""Softermax in ONNX: the operator as standard operators, bit-exact in onnxruntime.
+"""Softermax in ONNX: standard operators, bit-exact in onnxruntime, or the compiled one of `onnx_operator`.
 
 The words are those of `words.py`, with other primitives: ONNX has neither shifts nor a float's bits nor a
 running maximum, but products with powers of two, table look-ups and sums of exact floats, which every
@@ -12,7 +12,7 @@ import io
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from softermax.extras import need
 from softermax.spec import AnySpec, SoftermaxSpec
@@ -23,7 +23,7 @@ if not TYPE_CHECKING:
 import torch
 from torch import Tensor, nn
 
-from softermax.pytorch import words
+from softermax.pytorch import onnx_operator, words
 
 if TYPE_CHECKING:
     from softermax.fixedpoint import IntArray
@@ -74,22 +74,26 @@ class OnnxPrimitives(words.Primitives):
 
 PRIMITIVES = OnnxPrimitives()
 
-_asked = False
+OperatorKind = Literal["standard", "custom"]
+"""``standard``: what every runtime has. ``custom``: one node per Softermax, which needs the compiled library."""
+_asked: OperatorKind | None = None
 
 
 def exporting() -> bool:
     """Whether the operator is being exported to ONNX."""
-    return _asked or torch.onnx.is_in_onnx_export()
+    return _asked is not None or torch.onnx.is_in_onnx_export()
 
 
 @contextlib.contextmanager
-def exportable() -> Iterator[None]:
+def exportable(operator: OperatorKind = "standard") -> Iterator[None]:
     """Within the block, what ``torch.export`` makes of Softermax is fit for ONNX.
 
-    ``torch.onnx.export`` of a model needs no such block, that of a program that ``torch.export`` made does.
+    ``torch.onnx.export`` of a model needs no such block, that of a program that ``torch.export`` made does. The
+    ``custom`` operator is for the exporter that traces (``dynamo=False``) and float32 scores; the others write
+    standard operators all the same.
     """
     global _asked
-    before, _asked = _asked, True
+    before, _asked = _asked, operator
     try:
         yield
     finally:
@@ -128,7 +132,11 @@ def softermax(raw: Tensor, mask: Tensor | None, spec: SoftermaxSpec) -> tuple[Te
 
 
 def probabilities(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
-    """Like `words.probabilities`; NaN where a score is NaN or infinite."""
+    """Like `words.probabilities`, whatever is masked; NaN where another score is NaN or infinite."""
+    if _asked == "custom" and x.dtype == torch.float32:
+        return onnx_operator.probabilities(x, keep, spec)
+    if keep is not None:
+        x = torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device))
     return words.probabilities(x, keep, _exported(spec), PRIMITIVES)
 
 

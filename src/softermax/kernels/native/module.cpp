@@ -7,10 +7,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "abi.h"
+#include "spec.h"
 
 namespace nb = nanobind;
 using Ints = std::vector<int64_t>;
+using smx::Spec;
 
 namespace {
 
@@ -18,13 +19,6 @@ template <class T>
 T* at(uintptr_t address) {
     return reinterpret_cast<T*>(address);
 }
-
-// A smx_spec with its tables.
-struct Spec {
-    smx_spec c{};
-    std::vector<uint32_t> reciprocal;
-    std::vector<uint8_t> outputs;
-};
 
 // A8's words and tables.
 struct Deferred {
@@ -84,11 +78,7 @@ NB_MODULE(_native, m) {
            int product_shift, uint64_t product_high, int output_shift, bool row_scaled, bool output_half_up,
            uint32_t output_high, int output_fraction, float input_scale, int input_rounding) {
             new (self) Spec;
-            if (unnormed.size() != SMX_STEPS || reciprocal.empty() || powers.size() != 4) throw std::length_error("tables");
-            self->reciprocal = reciprocal;
             smx_spec& c = self->c;
-            std::copy(unnormed.begin(), unnormed.end(), c.unnormed);
-            c.reciprocal = self->reciprocal.data();
             c.reciprocal_bits = reciprocal_bits;
             c.max_ceil = max_ceil;
             c.slice_width = slice_width;
@@ -98,7 +88,6 @@ NB_MODULE(_native, m) {
             c.powsum_fraction = powsum_fraction;
             c.powsum_high = powsum_high;
             c.row_products = row_products;
-            std::copy(powers.begin(), powers.end(), c.powers);
             c.product_shift = product_shift;
             c.product_high = product_high;
             c.output_shift = output_shift;
@@ -108,14 +97,7 @@ NB_MODULE(_native, m) {
             c.output_fraction = output_fraction;
             c.input_scale = input_scale;
             c.input_rounding = smx_rounding(input_rounding);
-            const auto [low, high] = std::minmax_element(reciprocal.begin(), reciprocal.end());
-            c.reciprocal_low = *low;
-            c.outputs_stride = int64_t(*high) - int64_t(*low) + 1;
-            self->outputs.resize(size_t(smx_outputs_size(&c)));
-            if (!self->outputs.empty()) {
-                smx_fill_outputs(&c, self->outputs.data());
-                c.outputs = self->outputs.data();
-            }
+            self->set_tables(unnormed, reciprocal, powers);
         },
         nb::kw_only(), nb::arg("unnormed"), nb::arg("reciprocal"), nb::arg("reciprocal_bits"), nb::arg("max_ceil"),
         nb::arg("slice_width"), nb::arg("sum_shift"), nb::arg("sum_bias"), nb::arg("powsum_bits"),
