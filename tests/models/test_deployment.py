@@ -183,3 +183,19 @@ def test_a_body_without_a_pooler_and_a_batch_without_tokens(inputs):
     mask = torch.zeros(2, 5, dtype=torch.long)
     hidden = made(input_ids=torch.full((2, 5), 7), attention_mask=mask).last_hidden_state
     assert not hidden.any()
+
+
+def test_threads_are_as_before_after_a_pass_and_after_a_failure(inputs):
+    made = softermax.deploy(build("bert"), calibration=[inputs])
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        two = made(**inputs).last_hidden_state
+        assert torch.get_num_threads() == 2
+        with pytest.raises(IndexError):
+            made(input_ids=torch.full((1, 3), 10**6))
+        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        assert torch.equal(made(**inputs).last_hidden_state, two)
+    finally:
+        torch.set_num_threads(before)

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from softermax.functional import softermax
+from softermax.kernels.core import isa
+from softermax.kernels.plan import supports
 from softermax.models import coverage, masks, rivals
-from softermax.pytorch import operators
 from softermax.pytorch.float_attention import float_attention
 from softermax.pytorch.gradient import transformed
 from softermax.pytorch.onnx import exporting
@@ -190,8 +191,9 @@ def _fuses(
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
         return False
     return (
-        operators.takes(query, spec)
+        query.device.type == "cpu"
         and query.dtype == key.dtype == value.dtype == torch.float32
+        and _covered(spec)
         and (mask is None or mask.dtype == torch.bool)
         and not masks.lanes_before(mask, spec)
         and not (dropout and module.training)
@@ -199,6 +201,18 @@ def _fuses(
         and not (others.get("output_attentions") or getattr(module.config, "output_attentions", False))
         and _mere_numbers(query, key, value)
     )
+
+
+_found: dict[int, tuple[SoftermaxSpec, bool]] = {}
+"""Specs by identity, as in `kernels.plan`: to hash one takes longer than a small layer's attention."""
+
+
+def _covered(spec: SoftermaxSpec) -> bool:
+    """Whether the native core is here and takes the spec."""
+    known = _found.get(id(spec))
+    if known is None or known[0] is not spec:
+        known = _found[id(spec)] = spec, supports(spec)
+    return known[1] and isa() is not None
 
 
 def _mere_numbers(*tensors: Tensor) -> bool:

@@ -35,6 +35,7 @@ from softermax.models.int8_modules import (
     Int8Encoder,
     Int8EncoderLayer,
     Int8Linear,
+    OneThread,
 )
 from softermax.models.pretrained import plain_text
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec, spec_from_dict
@@ -282,6 +283,7 @@ def _skeleton(model_class: type[PreTrainedModel], config: Any, spec: AnySpec) ->
         setattr(config, name, value)
     model.config = body.config = config
     model.register_forward_pre_hook(_refuse_inner_outputs, with_kwargs=True)
+    OneThread(body.embeddings)
     model.requires_grad_(False)
     return model.eval()  # type: ignore[no-any-return]
 

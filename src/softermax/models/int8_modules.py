@@ -6,6 +6,7 @@ first run, and have no gradient.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,36 @@ from softermax.kernels.linear import PackedLinear
 from softermax.spec import AnySpec
 
 LARGEST = 127
+
+
+class OneThread:
+    """Hooks that run a module with one of PyTorch's threads.
+
+    Looking rows up takes microseconds; PyTorch's threads, where they must wait for a core that others use, or spin on one
+    that the native core's threads want, take milliseconds.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        module.register_forward_pre_hook(self._enter)
+        module.register_forward_hook(self._leave, always_call=True)
+
+    _lock = threading.Lock()
+    _within, _before = 0, 1
+
+    @classmethod
+    def _enter(cls, *_: Any) -> None:
+        with cls._lock:
+            if cls._within == 0:
+                cls._before = torch.get_num_threads()
+                torch.set_num_threads(1)
+            cls._within += 1
+
+    @classmethod
+    def _leave(cls, *_: Any) -> None:
+        with cls._lock:
+            cls._within -= 1
+            if cls._within == 0:
+                torch.set_num_threads(cls._before)
 
 
 def row_words(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,8 +218,8 @@ class Int8Encoder(nn.Module):
                 keep = None
             else:
                 lengths = attention_mask.bool().sum(1).numpy()
-        kept = x if keep is None else x[keep]
-        kept = kept.clone(memory_format=torch.contiguous_format) if keep is None else kept
+        # Copied by NumPy: PyTorch would share this little out among its threads.
+        kept = torch.from_numpy(x.numpy().copy()) if keep is None else x[keep]
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         self.packed().run(kept.data_ptr(), starts, torch.get_num_threads(), first, last)
         if keep is not None:

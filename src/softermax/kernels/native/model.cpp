@@ -137,7 +137,9 @@ struct Encoder {
         qkv.grow(rows * 3 * hidden);
         context.grow(rows * hidden);
         const EncoderRun run{hidden, inner, heads, &gelu, x, qkv.data(), context.data()};
-        const int64_t each = (rows + threads - 1) / threads, blocks = (each + BLOCK_ROWS - 1) / BLOCK_ROWS;
+        // Two blocks per thread, so that a core taken by others does not hold up the rest.
+        const int64_t parts = threads > 1 ? 2 * threads : 1, each = (rows + parts - 1) / parts;
+        const int64_t blocks = (each + BLOCK_ROWS - 1) / BLOCK_ROWS;
         const int64_t block = std::max(LEAST_ROWS, (each + blocks - 1) / blocks);
         const auto between = [&](const EncoderLayer* done, const EncoderLayer* next) {
             smx::parallel((rows + block - 1) / block, 1, threads, [&](int64_t first, int64_t last) {

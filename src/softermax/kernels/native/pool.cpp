@@ -12,6 +12,17 @@
 namespace smx {
 namespace {
 
+// What a thread looks for before it sleeps: to be woken takes longer than many a piece of work, and the next is often near.
+constexpr int LOOKS = 4000;
+
+inline void breathe() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
 class Pool {
   public:
     void run(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body) {
@@ -32,6 +43,7 @@ class Pool {
         }
         wake_.notify_all();
         take();
+        for (int i = 0; i < LOOKS && running_ != 0; i++) breathe();
         std::unique_lock<std::mutex> lock(state_);
         done_.wait(lock, [this] { return running_ == 0; });
         body_ = nullptr;
@@ -55,6 +67,7 @@ class Pool {
     void work(int id) {
         uint64_t seen = 0;
         for (;;) {
+            for (int i = 0; i < LOOKS && round_ == seen; i++) breathe();
             {
                 std::unique_lock<std::mutex> lock(state_);
                 wake_.wait(lock, [&] { return round_ != seen; });
@@ -69,8 +82,9 @@ class Pool {
 
     std::mutex state_;
     std::condition_variable wake_, done_;
-    int workers_ = 0, helpers_ = 0, running_ = 0;
-    uint64_t round_ = 0;
+    int workers_ = 0, helpers_ = 0;
+    std::atomic<int> running_{0};
+    std::atomic<uint64_t> round_{0};
     const std::function<void(int64_t, int64_t)>* body_ = nullptr;
     int64_t count_ = 0, grain_ = 1;
     std::atomic<int64_t> next_{0};
