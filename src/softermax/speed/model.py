@@ -117,15 +117,15 @@ def runners(name: str, threads: int, with_onnxruntime: bool, stack: ExitStack) -
     runs: dict[str, Run] = {OURS: _hidden(ours), FP32: _hidden(model)}
     if with_onnxruntime:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        runs |= _onnxruntime(model, folder, threads)
-    return Runners(name, runs, {} if sentences is None else _cosines(runs, sentences))
+        runs |= onnxruntime_runs(model, folder, threads)
+    return Runners(name, runs, {} if sentences is None else cosines(runs, sentences))
 
 
 def _hidden(model: Any) -> Run:
     return lambda ids, mask: model(input_ids=ids, attention_mask=mask).last_hidden_state
 
 
-def _cosines(runs: Mapping[str, Run], sentences: Mapping[str, Tensor]) -> dict[str, float]:
+def cosines(runs: Mapping[str, Run], sentences: Mapping[str, Tensor]) -> dict[str, float]:
     """How near the pooled sentences are to those in single precision, on average."""
     ids, mask = sentences["input_ids"], sentences["attention_mask"]
     weight = mask[..., None].float()
@@ -146,7 +146,7 @@ class _Hidden(torch.nn.Module):
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # type: ignore[no-any-return]
 
 
-def _onnxruntime(model: Any, folder: Path, threads: int) -> dict[str, Run]:
+def onnxruntime_runs(model: Any, folder: Path, threads: int) -> dict[str, Run]:
     """The model after onnxruntime's dynamic quantisation, plain and fused."""
     need("onnxruntime", "onnx")
     quantization: Any = need("onnxruntime.quantization", "onnx")
