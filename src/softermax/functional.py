@@ -59,7 +59,9 @@ def softermax(
     check_mask(mask, x.shape, x.device)
     if x.numel() == 0:
         return x.clone()
-    keep = None if mask is None else mask.expand(x.shape).transpose(dim, -1)
+    last = dim in (-1, x.dim() - 1)
+    # In a graph a mask that broadcasts stays as it is: expanding it takes a score of nodes.
+    keep = mask if mask is None or (last and onnx.exporting()) else mask.expand(x.shape).transpose(dim, -1)
     return _rows(x.transpose(dim, -1), keep, spec, gradient).transpose(dim, -1)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,24 @@ def test_onnxruntime_computes_the_golden_models_words() -> None:
     verdict = check(registered, PRESETS, rows=30)
     assert verdict.note == ""
     assert verdict.mismatches == 0
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_each_lane_looks_its_output_word_up(name: str) -> None:
+    """Of the row's words, which are fewer than its lanes; a mask that broadcasts is not expanded."""
+    spec = PRESETS[name]
+    file: Any = io.BytesIO()
+    inputs = (torch.zeros(2, 3, 20), torch.ones(2, 1, 20, dtype=torch.bool))
+    axes = {"x": {2: "columns"}, "mask": {2: "columns"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Softermax(spec=spec).eval(), inputs, file, dynamo=False, opset_version=18, input_names=["x", "mask"],
+            dynamic_axes=axes,
+        )  # fmt: skip
+    graph = onnx.load_from_string(file.getvalue()).graph
+    assert collections.Counter(node.op_type for node in graph.node)["GatherElements"] == 1
+    assert not any("mask" in node.input for node in graph.node if node.op_type == "Expand")
 
 
 @pytest.mark.parametrize("name", OTHERS)

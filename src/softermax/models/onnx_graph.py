@@ -147,8 +147,6 @@ def fuse_attention(proto: Any) -> int:
     found = 0
     for node in graph.proto.node:
         if node.domain == onnx_operator.DOMAIN and node.op_type == onnx_operator.ROWS:
-            if len(node.input) > 1 and graph.is_made_by(node.input[1], "Expand"):
-                node.input[1] = graph.makers[node.input[1]].input[0]  # the operator broadcasts
             found += _fuse(graph, node)
     graph.drop_unused()
     return found

@@ -71,6 +71,59 @@ class OnnxPrimitives(words.Primitives):
         powers = torch.tensor([2.0**k for k in range(1, bits)], dtype=d.dtype)
         return (d.unsqueeze(-1) >= powers).to(d.dtype).sum(-1)
 
+    def outputs(
+        self,
+        lanes: Tensor,
+        unnormed: Tensor,
+        maximum: Tensor,
+        leading_one: Tensor,
+        recip: Tensor,
+        spec: SoftermaxSpec,
+    ) -> Tensor:
+        """Once per row for every distance under its max that leaves a word; lanes look their word up.
+
+        Runtimes make a pass through memory of each operation, and a row has more lanes than distances.
+        """
+        distances = _distances(spec)
+        if not distances:
+            return super().outputs(lanes, unnormed, maximum, leading_one, recip, spec)
+        steps = torch.tensor(distances, dtype=lanes.dtype).unsqueeze(0)
+        last = maximum[..., -1]
+        if spec.normalization == "row-products":
+            table = words.normalize_scores(steps, last * 0, leading_one, recip, spec, self)
+        else:
+            entries = words.plan(spec).unnormed[-len(distances) :]
+            numerators = torch.tensor(entries, dtype=lanes.dtype).unsqueeze(0)
+            table = words.normalize(numerators, leading_one, recip, spec, self)
+        flat = lanes if spec.slice_width is None else lanes.reshape(*lanes.shape[:-2], 1, -1)
+        first = last * (1 << spec.input.fraction) + distances[0]
+        at = (flat - first.to(lanes.dtype)[..., None, None]).to(torch.int64).clamp(0, len(distances) - 1)
+        return table.gather(-1, at)
+
+
+@lru_cache(maxsize=64)
+def _distances(spec: SoftermaxSpec) -> tuple[int, ...]:
+    """Raw differences x - m from the highest that leaves no output word, whatever the row, to the largest there is.
+
+    None where a lane's word depends on more than that, or on too wide a word to be counted through.
+    """
+    p = words.plan(spec)
+    if not p.narrow:
+        return ()
+    one = 1 << spec.input.fraction
+    if spec.normalization == "row-products":
+        # Shifts of more than the product's bits and one leave nothing; a sum's leading one is at 0 or above.
+        by = spec.product.fraction - spec.output.fraction
+        if spec.output_mode == "fixed":
+            by -= spec.powsum.fraction
+        lowest = (min(by, 0) - spec.product.bits - 2) * one
+    elif spec.slice_width is None or spec.unnormed_rounding == "truncate":
+        zeros = next(i for i, word in enumerate(p.unnormed) if word)
+        lowest = p.first - 1 + zeros - 1
+    else:
+        return ()
+    return tuple(range(lowest, one))
+
 
 PRIMITIVES = OnnxPrimitives()
 

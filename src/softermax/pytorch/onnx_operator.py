@@ -112,6 +112,8 @@ def _type(value: Any) -> str:
 def probabilities(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
     """Softermax along the last axis, as one node of the traced graph."""
     attributes(spec)
+    if keep is not None and keep.shape[-1] != x.shape[-1]:
+        keep = keep.expand(*keep.shape[:-1], x.shape[-1])  # the operator broadcasts over the other axes
     made: Tensor = _Rows.apply(x, keep, spec)  # type: ignore[no-untyped-call]
     return made
 

@@ -62,6 +62,18 @@ class Primitives:
         """The position of the leading one of words of ``bits`` bits, 1 or more."""
         return (d.double().view(torch.int64) >> 52) - 1023
 
+    def outputs(
+        self,
+        lanes: Tensor,
+        unnormed: Tensor,
+        maximum: Tensor,
+        leading_one: Tensor,
+        recip: Tensor,
+        spec: SoftermaxSpec,
+    ) -> Tensor:
+        """Output words of slices, each lane computed."""
+        return outputs(lanes, unnormed, maximum, leading_one, recip, spec, self)
+
 
 PYTORCH = Primitives()
 
@@ -199,7 +211,7 @@ def softermax(
     maximum = running_max(lanes, spec, primitives)
     unnormed = power_of_two(lanes, maximum.unsqueeze(-1), spec, primitives)
     leading_one, recip = reciprocal(powsum(unnormed, maximum, spec, primitives), spec, primitives)
-    y = outputs(lanes, unnormed, maximum, leading_one, recip, spec, primitives)
+    y = primitives.outputs(lanes, unnormed, maximum, leading_one, recip, spec)
     return joined(y, raw.shape[-1]), leading_one
 
 
@@ -229,11 +241,10 @@ def joined(lanes: Tensor, columns: int) -> Tensor:
 
 def running_max(lanes: Tensor, spec: SoftermaxSpec, primitives: Primitives = PYTORCH) -> Tensor:
     """A2: the running integer max of each slice."""
-    if spec.max_rounding == "ceil":
-        integer = -_whole(-lanes, spec.input.fraction)
-    else:
-        integer = _whole(lanes, spec.input.fraction)
-    local_max = integer.amax(-1).clamp(spec.max_low, spec.max_high).to(primitives.row)
+    # Rounding keeps the order: the max is rounded, not each lane.
+    highest, fraction = lanes.amax(-1), spec.input.fraction
+    integer = -_whole(-highest, fraction) if spec.max_rounding == "ceil" else _whole(highest, fraction)
+    local_max = integer.clamp(spec.max_low, spec.max_high).to(primitives.row)
     return local_max if spec.slice_width is None else primitives.running_max(local_max)
 
 
