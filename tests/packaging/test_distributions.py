@@ -98,7 +98,9 @@ def test_the_wheel_has_code_data_and_the_native_core(wheel: Path) -> None:
         if path.parts[:2] == ("src", "softermax") and "native" not in path.parts
     ]
     assert set(data) - set(names) == set()
-    assert any(name.endswith(".so") for name in names), "the native core was not built"
+    for library in ("_native", "_onnxruntime"):
+        found = [name for name in names if name.startswith(f"softermax/kernels/{library}.")]
+        assert found, f"{library} was not built"
     assert not any(name.startswith(("tests/", "docs/")) for name in names)
 
 
