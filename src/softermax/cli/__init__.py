@@ -28,7 +28,7 @@ GROUPS = ("core", "explorer", "rivals", "speed", "models", "hardware", "silicon"
 
 STORY = {
     "arithmetic": ("demo", "explore", "presets", "tables", "verify", "rivals"),
-    "models": ("attention", "evaluate", "finetune", "accuracy", "perplexity", "export"),
+    "models": ("attention", "evaluate", "finetune", "accuracy", "perplexity", "compare", "export"),
     "kernels": ("info", "bench", "breakdown"),
     "hardware": ("rtl",),
     "silicon": ("silicon",),
@@ -90,7 +90,6 @@ class Commands:
                 "Softmax in base two, fixed point and one pass: from PyTorch to silicon.",
                 "",
                 *lines,
-                "",
                 "All take --json, --quiet, --verbose. softermax --version; softermax completion.",
                 "Exit codes: 0 done, 1 a comparison failed, 2 bad input, 3 a fault, 130 Ctrl-C.",
                 "",

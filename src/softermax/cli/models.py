@@ -1,4 +1,4 @@
-"""finetune, accuracy, evaluate, attention, perplexity: Softermax in Hugging Face models.
+"""finetune, accuracy, evaluate, attention, perplexity, compare: Softermax in Hugging Face models.
 
 Each command checks all of its options before it imports PyTorch: a mistake is named at once.
 """
@@ -24,6 +24,7 @@ from softermax.spec import get_spec
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
+    from softermax.finetune.own_data import OwnData
     from softermax.finetune.run import Run
 
 _TASKS = "squad, rte, cola, mrpc, qnli, qqp, sst2, stsb, mnli, or movies (from PyPI)"
@@ -41,6 +42,7 @@ _SIZES = (
 def register(commands: Commands) -> None:
     _register_finetune(commands)
     _register_accuracy(commands)
+    _register_compare(commands)
     command = commands.add(
         "evaluate",
         evaluate,
@@ -92,6 +94,31 @@ def register(commands: Commands) -> None:
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
 
+def _register_compare(commands: Commands) -> None:
+    command = commands.add(
+        "compare",
+        compare,
+        "a classifier's accuracy, speed and size, form by form",
+        [
+            "compare out/fp32/model",
+            "compare out/fp32/model --tuned out/softermax/model --batch 8 --out out/compare",
+            "compare MODEL --data my.csv --text-column review --label-column stars --json",
+        ],
+    )
+    command.add_argument("model", help="a classifier in floating point: a folder, or a name on the Hugging Face hub")
+    _add_own_data(command, "instead of those that finetune scored the model on")
+    command.add_argument("--data-dir", help=_DATA)
+    command.add_argument("--rows", type=int, default=500, help="to score, at most (default: %(default)s)")
+    command.add_argument("--tuned", help="folder of the int8 model that finetune made of it (default: calibrated only)")
+    command.add_argument("--spec", help="of Softermax without --tuned (default: paper+fold)")
+    command.add_argument("--batch", type=int, default=1, help="rows in the batch that is timed (default: %(default)s)")
+    command.add_argument("--rounds", type=int, default=30, help="of timing (default: %(default)s)")
+    command.add_argument("--max-length", type=int, default=128, help="tokens per row at most (default: %(default)s)")
+    command.add_argument("--no-memory", action="store_true", help="do not start a process to measure memory in")
+    command.add_argument("--out", help="folder for compare.json, compare.md and compare.svg")
+    command.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
+
+
 def _register_finetune(commands: Commands) -> None:
     command = commands.add(
         "finetune",
@@ -99,12 +126,15 @@ def _register_finetune(commands: Commands) -> None:
         "fine-tune in fp32, in int8, or in int8 with Softermax",
         [
             "finetune",
-            "finetune --task stsb --arm int8 --data-dir data --out out/stsb",
+            "finetune --data my.csv --text-column review --label-column stars --out out/mine",
             "finetune --task stsb --arm int8 --data-dir data --out out/stsb --resume",
             "finetune --task stsb --data-dir data --model out/fp32/model --keep-head --preset paper+absorbed",
         ],
     )
-    command.add_argument("--task", default="movies", help=f"{_TASKS} (default: %(default)s)")
+    command.add_argument("--task", help=f"{_TASKS} (default: movies)")
+    _add_own_data(command, "instead of a task")
+    command.add_argument("--dev-data", help="rows to score, as --data (default: a share of --data)")
+    command.add_argument("--dev-share", type=float, help="of --data, to score and not to train on (default: 0.125)")
     command.add_argument("--arm", default="softermax", help="fp32, int8 or softermax (default: %(default)s)")
     command.add_argument(
         "--preset", default="paper", help=f"+absorbed puts log2(e) into the query weights; {_SPEC}"
@@ -120,6 +150,30 @@ def _register_finetune(commands: Commands) -> None:
     command.add_argument("--checkpoint-steps", type=int, default=100, help="(default: %(default)s)")
     command.add_argument("--log-steps", type=int, default=10, help="(default: %(default)s)")
     _add_size(command, epochs=2.0, batch=32, learning_rate=1e-4)
+
+
+def _add_own_data(command: argparse.ArgumentParser, instead: str) -> None:
+    command.add_argument("--data", help=f"own rows, {instead}: .csv, .tsv, .jsonl, or a folder that datasets saved")
+    command.add_argument("--text-column", nargs="+", help="one or two columns of --data (default: text or sentence)")
+    command.add_argument("--label-column", help="column of --data with the classes (default: label)")
+
+
+def _own_data(args: argparse.Namespace) -> OwnData | None:
+    """What --data and the options around it say."""
+    from softermax.finetune.own_data import OwnData
+
+    names = {"text_column": "texts", "label_column": "label", "dev_data": "dev", "dev_share": "dev_share"}
+    given = {names[name]: getattr(args, name) for name in names if getattr(args, name, None) is not None}
+    if args.data is None:
+        for name in names:
+            if getattr(args, name, None) is not None:
+                raise ValueError(f"--{name.replace('_', '-')}: is about --data, which is not given")
+        return None
+    if "dev" in given and "dev_share" in given:
+        raise ValueError("--dev-share: must be left out where --dev-data is given")
+    if "texts" in given:
+        given["texts"] = tuple(given["texts"])
+    return OwnData(args.data, **given)
 
 
 def _register_accuracy(commands: Commands) -> None:
@@ -181,8 +235,13 @@ def _add_size(
 
 def finetune(args: argparse.Namespace) -> int:
     from softermax.finetune.run import Run, check_folder
+    from softermax.finetune.tasks import OWN
 
-    run = Run(**{f.name: getattr(args, f.name) for f in dataclasses.fields(Run) if hasattr(args, f.name)})
+    data = _own_data(args)
+    if data is not None and (args.task or args.data_dir):
+        raise ValueError(f"--{'task' if args.task else 'data-dir'}: must be left out where --data is given")
+    fields = {f.name: getattr(args, f.name) for f in dataclasses.fields(Run) if hasattr(args, f.name)}
+    run = Run(**fields | {"task": OWN if data else args.task or Run.task, "data": data})
     check_threads(args)
     check_counts(args, "checkpoint_steps", "log_steps")
     check_out(args.out)
@@ -396,20 +455,72 @@ def perplexity(args: argparse.Namespace) -> int:
     return 0
 
 
+def compare(args: argparse.Namespace) -> int:
+    check_threads(args)
+    check_counts(args, "rows", "batch", "rounds")
+    check_out(args.out)
+    if args.max_length < 8:
+        raise ValueError(f"--max-length {args.max_length}: must be 8 or more")
+    if args.spec and args.tuned:
+        raise ValueError("--spec: must be left out where --tuned is given, which has its own")
+    if args.spec:
+        get_spec(args.spec)
+    data = _own_data(args)
+    if args.tuned and not (Path(args.tuned) / "config.json").is_file():
+        raise ValueError(f"--tuned {args.tuned}: not a saved model, there is no config.json in it")
+    check_model(args.model)
+    begin_torch(args)
+    from transformers import AutoTokenizer
+
+    from softermax.models import deployment, quantization
+    from softermax.models.pretrained import find_model
+    from softermax.speed.compare import (
+        compare_forms,
+        compared_rows,
+        load_classifier,
+        plot_compared,
+        tokenised,
+    )
+
+    where = find_model(args.model).path
+    model = load_classifier(where)
+    rows, calibration, source = compared_rows(where, model.config, data, args.data_dir, args.rows)
+    longest = getattr(model.config, "max_position_embeddings", 512)
+    given = tokenised(
+        AutoTokenizer.from_pretrained(where), rows, calibration, min(args.max_length, longest), args.batch
+    )
+    tuned = quantization.load(args.tuned) if args.tuned else None
+    with progress("compare", args.quiet) as report:
+        found = compare_forms(
+            model, given, args.spec or deployment.SPEC, tuned, args.rounds, args.threads, not args.no_memory, report
+        )
+    batch, tokens = given.timed_shape
+    title = f"{len(rows)} rows of {source}; {batch} x {tokens} tokens timed, {args.threads} thread{'s' * (args.threads > 1)}"
+    table = [one.to_dict() for one in found]
+    if args.out:
+        notes = {"rows": len(rows), "batch": batch, "tokens": tokens, "threads": args.threads, "title": title}
+        page = f"# {Path(args.model).name}, form by form\n\n{title}.\n\n{markdown_table(table)}\n"
+        # The table is whole without its picture; matplotlib comes with the extra cli.
+        with contextlib.suppress(ImportError):
+            plot_compared(Path(args.out) / "compare.svg", found, title)
+            page += "\n![Accuracy over latency](compare.svg)\n"
+        write_result(args, "compare", table, page, (*_PACKAGES, "onnxruntime"), notes)
+    print_json(table) if args.json else print_table(table, title)
+    return 0
+
+
 def _check_data(runs: Sequence[Run], data_dir: str | None, splits: Sequence[Any] = ("train", "dev")) -> None:
     """Read the rows once before anything else: a broken file is named at once. The hub's data comes later."""
-    from softermax.finetune.data import load_rows, split_rows
-    from softermax.finetune.tasks import get_task
+    from softermax.finetune.data import split_rows
+    from softermax.finetune.run import rows_of
 
     if data_dir is not None and not Path(data_dir).is_dir():
         raise ValueError(f"--data-dir {data_dir}: no such folder")
     for run in {run.task: run for run in runs}.values():
-        if data_dir is None and run.task != "movies":
+        if data_dir is None and run.data is None and run.task != "movies":
             continue
         for split in splits:
-            rows = load_rows(
-                get_task(run.task), split, data_dir, run.train_rows if split == "train" else run.dev_rows
-            )
+            rows = rows_of(run, split, data_dir)
             if split == "train":
                 split_rows(rows, run.held_out)
 

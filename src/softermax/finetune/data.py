@@ -52,6 +52,11 @@ def load_rows(task: Task, split: Split, data_dir: str | os.PathLike[str] | None,
         rows = _from_pypi(split)
     else:
         rows = _from_hub(task, split)
+    return subset(rows, split, limit)
+
+
+def subset(rows: Rows, split: Split, limit: int | None) -> Rows:
+    """``limit`` rows, an even choice, or all of them."""
     if limit is not None and limit < 1:
         raise ValueError(f"{limit} {split} rows: must be 1 or more")
     if limit is None or limit >= len(rows):

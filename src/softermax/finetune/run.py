@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from softermax.finetune.tasks import get_task
+from softermax.finetune.data import Rows, Split, load_rows, subset
+from softermax.finetune.own_data import OwnData, read_own_task
+from softermax.finetune.tasks import OWN, Task, get_task
 from softermax.rivals import Rival, get_attention
 
 Arm = Literal["fp32", "int8", "softermax"]
@@ -55,9 +58,14 @@ class Run:
     """Rows of train that are not trained on, but scored along the way: the curve of the training."""
     first: Stage | None = None
     """An fp32 stage before this one, shared by all arms of a seed."""
+    data: OwnData | None = None
+    """Rows of one's own, for the task ``own``."""
 
     def __post_init__(self) -> None:
-        get_task(self.task)
+        if (self.data is not None) != (self.task == OWN):
+            raise ValueError(f"task = {self.task!r}: own data is the task {OWN!r}, and needs it")
+        if self.data is None:
+            get_task(self.task)
         if self.arm not in ARMS:
             raise ValueError(f"unknown arm {self.arm!r}: must be one of {', '.join(ARMS)}")
         if self.arm == "softermax":
@@ -146,7 +154,10 @@ def _digest(folder: Path, state: tuple[tuple[str, int, int], ...]) -> str:
 def settings(run: Run) -> dict[str, Any]:
     """What ``run.json`` holds: the fields of a run, and the spec that its preset names."""
     spec = _setting(run) if run.arm == "softermax" else None
-    return {**dataclasses.asdict(run), "spec": spec}
+    values = {**dataclasses.asdict(run), "spec": spec}
+    if run.data is None:
+        del values["data"]  # as in the files of runs from before there was own data
+    return values
 
 
 def _setting(run: Run) -> dict[str, Any]:
@@ -159,7 +170,24 @@ def run_from(values: dict[str, Any]) -> Run:
     known = {k: v for k, v in values.items() if k != "spec"}
     if known.get("first") is not None:
         known["first"] = Stage(**known["first"])
+    if known.get("data") is not None:
+        texts = known["data"]["texts"]
+        known["data"] = OwnData(**known["data"] | {"texts": None if texts is None else tuple(texts)})
     return Run(**known)
+
+
+def task_of(run: Run) -> Task:
+    """The task by its name, or the one that own data makes."""
+    return get_task(run.task) if run.data is None else read_own_task(run.data).task
+
+
+def rows_of(run: Run, split: Split, data_dir: str | os.PathLike[str] | None = None) -> Rows:
+    """The rows that a run takes of a split."""
+    limit = run.train_rows if split == "train" else run.dev_rows
+    if run.data is None:
+        return load_rows(get_task(run.task), split, data_dir, limit)
+    own = read_own_task(run.data)
+    return subset(own.train if split == "train" else own.dev, split, limit)
 
 
 def read_run(path: Path) -> Run:

@@ -10,10 +10,9 @@ from typing import Any
 
 from transformers import AutoTokenizer
 
-from softermax.finetune.data import load_rows
 from softermax.finetune.features import Features, make_features, references
-from softermax.finetune.run import read_trained
-from softermax.finetune.tasks import Predictions, get_task
+from softermax.finetune.run import read_trained, rows_of, task_of
+from softermax.finetune.tasks import Predictions
 from softermax.finetune.train import Prepared, predict
 from softermax.models.drop_in import enable, use_softmax
 from softermax.models.quantization import load
@@ -50,8 +49,8 @@ def load_trained(
     """A model that fine-tuning wrote, with dev rows and nothing to train on."""
     path = Path(folder)
     run = read_trained(path)
-    task = get_task(run.task)
-    rows = load_rows(task, "dev", data_dir, dev_rows or run.dev_rows)
+    task = task_of(run)
+    rows = rows_of(dataclasses.replace(run, dev_rows=dev_rows or run.dev_rows), "dev", data_dir)
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = load(path)
     longest = getattr(model.config, "max_position_embeddings", 512)

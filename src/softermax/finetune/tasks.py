@@ -14,6 +14,8 @@ from softermax import paper
 Predictions = NDArray[Any]
 Scores = Mapping[str, float]
 
+OWN = "own"
+"""The name of the task that a user's own data makes."""
 _BINARY = ("0", "1")
 _ENTAILMENT = ("entailment", "not_entailment")
 

@@ -39,11 +39,11 @@ from transformers import (
 )
 
 from softermax.files import write_text
-from softermax.finetune.data import Rows, load_rows, split_rows
+from softermax.finetune.data import Rows, split_rows
 from softermax.finetune.features import Bucketing, Features, collate, decode, make_features, references
 from softermax.finetune.memory import keep_freed_memory
-from softermax.finetune.run import Run, check_folder, settings
-from softermax.finetune.tasks import Predictions, Scores, Task, get_task
+from softermax.finetune.run import Run, check_folder, rows_of, settings, task_of
+from softermax.finetune.tasks import OWN, Predictions, Scores, Task
 from softermax.models.absorb import absorb_base, is_absorbed
 from softermax.models.drop_in import INT8, enable, use_softmax
 from softermax.models.pretrained import allowed_models, find_model
@@ -101,9 +101,9 @@ def prepare(
 
     ``start`` is the folder of the model that a run's first stage gave; its head is kept.
     """
-    task = get_task(run.task)
-    rows, held_rows = split_rows(load_rows(task, "train", data_dir, run.train_rows), run.held_out)
-    dev_rows = load_rows(task, "dev", data_dir, run.dev_rows)
+    task = task_of(run)
+    rows, held_rows = split_rows(rows_of(run, "train", data_dir), run.held_out)
+    dev_rows = rows_of(run, "dev", data_dir)
     keep = run.keep_head or start is not None
     name = run.model if start is None else os.fspath(start)
     tokenizer, model = load_pretrained(name, task, run.seed, run.dropout, keep)
@@ -147,6 +147,9 @@ def load_pretrained(
             # In this order: one label fits a regression only.
             config.problem_type = "regression" if task.is_regression else None
             config.num_labels = 1 if task.is_regression else len(task.labels)
+            if task.name == OWN:
+                config.id2label = dict(enumerate(task.labels))
+                config.label2id = {label: number for number, label in enumerate(task.labels)}
         tokenizer = AutoTokenizer.from_pretrained(where.path)
         model, info = auto.from_pretrained(
             where.path, config=config, ignore_mismatched_sizes=True, output_loading_info=True

@@ -149,7 +149,6 @@ class _Hidden(torch.nn.Module):
 def onnxruntime_runs(model: Any, folder: Path, threads: int) -> dict[str, Run]:
     """The model after onnxruntime's dynamic quantisation, plain and fused."""
     need("onnxruntime", "onnx")
-    quantization: Any = need("onnxruntime.quantization", "onnx")
     optimizer: Any = need("onnxruntime.transformers.optimizer", "onnx")
     names = ["ids", "mask", "hidden"]
     ids = torch.ones(2, 11, dtype=torch.long)
@@ -169,24 +168,37 @@ def onnxruntime_runs(model: Any, folder: Path, threads: int) -> dict[str, Run]:
     )  # fmt: skip
     fused.save_model_to_file(str(folder / "fused.onnx"))
     made = {}
-    logging.disable(logging.WARNING)  # its advice to preprocess changes nothing here
     for name, file in ((DYNAMIC, "plain"), (FUSED, "fused")):
         small = folder / f"{file}-int8.onnx"
-        quantization.quantize_dynamic(
-            str(folder / f"{file}.onnx"), str(small), weight_type=quantization.QuantType.QInt8,
-            extra_options={"DefaultTensorType": _FLOAT},
-        )  # fmt: skip
+        quantise_dynamic(folder / f"{file}.onnx", small)
         made[name] = _session(small, threads)
-    logging.disable(logging.NOTSET)
     return made
 
 
-def _session(path: Path, threads: int) -> Run:
+def quantise_dynamic(path: Path, small: Path) -> None:
+    """A file after onnxruntime's dynamic quantisation, as a user would call it."""
+    quantization: Any = need("onnxruntime.quantization", "onnx")
+    logging.disable(logging.WARNING)  # its advice to preprocess changes nothing here
+    try:
+        quantization.quantize_dynamic(
+            str(path), str(small), weight_type=quantization.QuantType.QInt8,
+            extra_options={"DefaultTensorType": _FLOAT},
+        )  # fmt: skip
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def plain_session(path: Path, threads: int) -> Any:
+    """A file in onnxruntime as it is out of the box."""
     runtime: Any = need("onnxruntime", "onnx")
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
-    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _session(path: Path, threads: int) -> Run:
+    session = plain_session(path, threads)
     names = [value.name for value in session.get_inputs()]
     return lambda ids, mask: torch.from_numpy(
         session.run(None, dict(zip(names, (ids.numpy(), mask.numpy()), strict=True)))[0]
