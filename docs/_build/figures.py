@@ -51,6 +51,8 @@ NAMED = {
     "paper's points over int8": "paper-accuracy.difference model=BERT-Base mean +.1f",
     "perplexity lost, deferred": "perplexity.over_exact variant=paper+fold:deferred context=2048 .1%",
     "perplexity lost": "perplexity.over_exact variant=paper+fold context=2048 .0%",
+    "model times as fast": 'bench-model.ratio versus="onnxruntime int8" threads=1 range .1f',
+    "model over fp32": 'bench-model.ratio versus="Hugging Face fp32" threads=1 range .1f',
     "times as fast": 'bench-kernels.ratio case="int8 whole-row" versus="torch fp32" columns=384..4096 range .1f',
 }
 """Figures that pages share, by a name of their own."""
