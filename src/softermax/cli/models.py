@@ -528,12 +528,12 @@ def compare(args: argparse.Namespace) -> int:
     table = [one.to_dict() for one in found]
     if args.out:
         notes = {"rows": len(rows), "batch": batch, "tokens": tokens, "threads": args.threads, "title": title}
-        page = f"# {Path(args.model).name}, form by form\n\n{title}.\n\n{markdown_table(table)}\n"
+        page = f"# A classifier, form by form\n\n{title}.\n\n{markdown_table(table)}\n"
         # The table is whole without its picture; matplotlib comes with the extra cli.
         with contextlib.suppress(ImportError):
             plot_compared(Path(args.out) / "compare.svg", found, title)
             page += "\n![Accuracy over latency](compare.svg)\n"
-        write_result(args, "compare", table, page, (*_PACKAGES, "onnxruntime"), notes)
+        write_result(args, "compare", table, page, (*_PACKAGES, "onnxruntime", "openvino"), notes)
     print_json(table) if args.json else print_table(table, title)
     return 0
 
