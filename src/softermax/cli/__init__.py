@@ -23,12 +23,23 @@ from typing import Any
 
 from softermax import __version__
 
-GROUPS = ("core", "explorer", "rivals", "speed", "models", "hardware", "silicon", "report", "completion")
+GROUPS = (
+    "core", "explorer", "rivals", "speed", "models", "generation", "hardware", "silicon", "report", "completion",
+)  # fmt: skip
 """Modules beside this one."""
 
 STORY = {
     "arithmetic": ("demo", "explore", "presets", "tables", "verify", "rivals"),
-    "models": ("attention", "evaluate", "finetune", "accuracy", "perplexity", "compare", "export"),
+    "models": (
+        "attention",
+        "evaluate",
+        "finetune",
+        "accuracy",
+        "perplexity",
+        "generate",
+        "compare",
+        "export",
+    ),
     "kernels": ("info", "bench", "breakdown"),
     "hardware": ("rtl",),
     "silicon": ("silicon",),
@@ -88,7 +99,6 @@ class Commands:
             [
                 "usage: softermax COMMAND [options]       (softermax COMMAND --help has examples)",
                 "Softmax in base two, fixed point and one pass: from PyTorch to silicon.",
-                "",
                 *lines,
                 "All take --json, --quiet, --verbose. softermax --version; softermax completion.",
                 "Exit codes: 0 done, 1 a comparison failed, 2 bad input, 3 a fault, 130 Ctrl-C.",

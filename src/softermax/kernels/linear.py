@@ -17,6 +17,7 @@ from softermax.kernels.rows import address, path_number
 OFFSET = 128
 """What the core adds to an activation's word: its products take unsigned bytes."""
 GROUP = 4
+LARGEST = 127
 MAX_INPUTS = 65536
 """Inputs whose products surely fit the core's sums of 32 bits."""
 
@@ -71,6 +72,22 @@ class PackedLinear:
         out = np.empty((len(x), self.outputs), np.float32)
         if len(x):
             self.run(address(x), len(x), address(out), threads)
+        return out
+
+    def by_row(self, x: NDArray[np.float32], threads: int = 1) -> NDArray[np.float32]:
+        """(rows, inputs) to (rows, outputs), each row quantised by its own largest magnitude, which is word 127.
+
+        For layers with no bias and an ``input_scale`` of 1.
+        """
+        rows = len(x)
+        out = np.empty((rows, self.outputs), np.float32)
+        if not rows:
+            return out
+        largest = np.maximum(x.max(1, keepdims=True), -x.min(1, keepdims=True))
+        largest[largest == 0] = 1.0
+        x = np.ascontiguousarray(x * (np.float32(LARGEST) / largest))
+        self.native.run(address(x), 1.0, rows, address(out), threads)
+        out *= largest / np.float32(LARGEST)
         return out
 
 

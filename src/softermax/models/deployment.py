@@ -1,10 +1,13 @@
-"""Models that are really int8: `deploy` makes one of a Hugging Face encoder, `save` and `load` keep it in a folder.
+"""Models that are really int8: `deploy` makes one of a Hugging Face model, `save` and `load` keep it in a folder.
 
 The model that comes out has the forward pass of the one that went in, and its outputs. Its embeddings are int8 rows, its
 encoder one call of the native core (`softermax.kernels.encoder`), and its task's head stays in floating point. Scales are
 those of `softermax.models.quantization`: a quantised model brings its own, any other is calibrated here, as a copy.
 
-What it computes differs from the fake-quantised model only by how floats round: sums of products are exact integers here,
+A Llama becomes a decoder that generates, with a cache of words (`softermax.models.int8_decoder`); only its heads' scales
+are calibrated.
+
+What an encoder computes differs from the fake-quantised model only by how floats round: sums of products are exact integers here,
 GELU is a polynomial within 0.0005, and where weights have 7 bits (AVX2) they are rounded once more.
 """
 
@@ -29,6 +32,7 @@ from softermax.kernels.core import isa, status
 from softermax.kernels.plan import refusal
 from softermax.models import quantization
 from softermax.models.drop_in import INT8, enable, enabled
+from softermax.models.int8_decoder import convert, refusal_to_deploy, with_int8_body
 from softermax.models.int8_modules import (
     EncoderSizes,
     Int8Embedding,
@@ -43,7 +47,11 @@ from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec, spec_
 DEPLOYED = "softermax_deployed"
 """Field of a deployed model's config, with its spec, and the name of its attention's mask."""
 SPEC = "paper+fold"
-"""For a model that attends with no Softermax yet."""
+"""For an encoder that attends with no Softermax yet."""
+DECODER_SPEC = "paper+fold:deferred"
+"""For such a decoder: rows that are divided at their end keep a language model's perplexity without retraining."""
+DECODERS = ("llama",)
+"""By the config's model_type."""
 CALIBRATION = (16, 128)
 """Sequences and tokens of prose that calibrate a model where nothing is given."""
 WEIGHTS = "model.safetensors"
@@ -94,13 +102,15 @@ def deploy(
     calibration: Calibration | None = None,
     percentile: float = quantization.PERCENTILE,
 ) -> PreTrainedModel:
-    """An int8 copy of an encoder, for inference on a CPU; ``model`` stays as it is.
+    """An int8 copy of an encoder or a Llama, for inference on a CPU; ``model`` stays as it is.
 
-    ``spec`` is what the model attends with unless given, or `SPEC`. ``calibration``, texts or batches of keyword
+    ``spec`` is what the model attends with unless given, or `SPEC`, for a decoder `DECODER_SPEC`. ``calibration``, texts or batches of keyword
     arguments, gives a model in floating point its scales; a quantised one has them.
     """
+    if getattr(model.config, "model_type", "") in DECODERS:
+        return _deployed_decoder(model, spec, calibration)
     _architecture_of(model)
-    chosen = _spec_of(model, spec)
+    chosen = _spec_of(model, spec, SPEC)
     source = model
     if not quantization.is_quantized(model):
         source = copy.deepcopy(model).eval()
@@ -119,7 +129,10 @@ def save(model: PreTrainedModel, folder: str | os.PathLike[str]) -> None:
         raise ValueError(f"{type(model).__name__} is not deployed: save what softermax.deploy(model) gives")
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    state = {name: value.contiguous() for name, value in model.state_dict().items()}
+    state: dict[str, Tensor] = {}
+    for name, value in model.state_dict().items():
+        if all(value.data_ptr() != known.data_ptr() for known in state.values()):
+            state[name] = value.contiguous()
     with replacing(path / WEIGHTS) as partial:
         save_file(state, partial)
     write_text(path / "config.json", json.dumps(model.config.to_dict(), indent=2) + "\n")
@@ -141,8 +154,14 @@ def load(folder: str | os.PathLike[str]) -> PreTrainedModel:
             f"{path}: not a deployed model; softermax.models.quantization.load takes other folders"
         )
     state = load_file(path / WEIGHTS)
-    model = _skeleton(quantization.architecture(config), config, spec_from_dict(setting["spec"]))
-    _leave_out_pooler(model, any(".pooler." in f".{name}" for name in state))
+    model_class, spec = quantization.architecture(config), spec_from_dict(setting["spec"])
+    if config.model_type in DECODERS:
+        model = _decoder_skeleton(model_class, config, spec)
+        for part in ("words", "scale"):  # a head that shares the embeddings is stored once
+            state.setdefault(f"lm_head.{part}", state[f"model.embed_tokens.{part}"])
+    else:
+        model = _skeleton(model_class, config, spec)
+        _leave_out_pooler(model, any(".pooler." in f".{name}" for name in state))
     missing, unexpected = model.load_state_dict(state, strict=False, assign=True)
     if missing or unexpected:
         raise ValueError(f"{path}: weights do not fit: missing {missing[:3]}, unexpected {unexpected[:3]}")
@@ -188,19 +207,20 @@ def _architecture_of(model: PreTrainedModel) -> Architecture:
     kind = getattr(config, "model_type", "")
     if kind not in ARCHITECTURES:
         raise ValueError(
-            f"{type(model).__name__} (model_type {kind!r}) cannot be deployed: must be one of {', '.join(ARCHITECTURES)}"
+            f"{type(model).__name__} (model_type {kind!r}) cannot be deployed: must be one of "
+            f"{', '.join((*ARCHITECTURES, *DECODERS))}"
         )
     found = ARCHITECTURES[kind]
     activation = getattr(config, found.activation)
     if activation not in GELUS:
         raise ValueError(f"{found.activation} = {activation!r}: must be one of {', '.join(GELUS)}")
     if getattr(config, "is_decoder", False):
-        raise ValueError(f"{type(model).__name__} is a decoder: only encoders can be deployed")
+        raise ValueError(f"{type(model).__name__} is a decoder: of decoders only a Llama can be deployed")
     return found
 
 
-def _spec_of(model: PreTrainedModel, spec: AnySpec | str | None) -> AnySpec:
-    chosen: object = get_spec(spec) if isinstance(spec, str) else spec or enabled(model) or get_spec(SPEC)
+def _spec_of(model: PreTrainedModel, spec: AnySpec | str | None, otherwise: str) -> AnySpec:
+    chosen: object = get_spec(spec) if isinstance(spec, str) else spec or enabled(model) or get_spec(otherwise)
     if not isinstance(chosen, (SoftermaxSpec, DeferredSpec)):
         raise TypeError(f"spec = {chosen!r}: must be a SoftermaxSpec, a DeferredSpec or the name of one")
     if isa() is None:
@@ -256,14 +276,10 @@ def _sizes(config: Any, where: Architecture) -> EncoderSizes:
 
 def _skeleton(model_class: type[PreTrainedModel], config: Any, spec: AnySpec) -> PreTrainedModel:
     """A model of that class with int8 modules in it, whose weights are still to come."""
-    config = copy.deepcopy(config)
-    for name in ("softermax", INT8, *quantization.MARK, DEPLOYED):
-        if hasattr(config, name):
-            delattr(config, name)
+    config = _unmarked(config)
     where = ARCHITECTURES[config.model_type]
     sizes = _sizes(config, where)
     config._attn_implementation_internal = "eager"
-    config.tie_word_embeddings = False  # a head that shares the embeddings has floats of its own
     setattr(config, where.layers, 0)  # its layers would be thrown away
     model: Any = model_class(config)
     setattr(config, where.layers, sizes.layers)
@@ -277,15 +293,49 @@ def _skeleton(model_class: type[PreTrainedModel], config: Any, spec: AnySpec) ->
                 )
     for part in {id(model): model, id(body): body}.values():
         part.config._attn_implementation_internal = DEPLOYED
-    setattr(config, DEPLOYED, {"spec": spec.to_dict()})
-    config.architectures = [model_class.__name__]
-    for name, value in MARK.items():
-        setattr(config, name, value)
+    _mark(config, model_class, spec)
     model.config = body.config = config
     model.register_forward_pre_hook(_refuse_inner_outputs, with_kwargs=True)
     OneThread(body.embeddings)
     model.requires_grad_(False)
     return model.eval()  # type: ignore[no-any-return]
+
+
+def _unmarked(config: Any) -> Any:
+    """A copy of a config that says nothing of words."""
+    config = copy.deepcopy(config)
+    for name in ("softermax", INT8, *quantization.MARK, DEPLOYED):
+        if hasattr(config, name):
+            delattr(config, name)
+    config.tie_word_embeddings = False  # a head that shares the embeddings has numbers of its own
+    return config
+
+
+def _mark(config: Any, model_class: type[PreTrainedModel], spec: AnySpec) -> None:
+    setattr(config, DEPLOYED, {"spec": spec.to_dict()})
+    config.architectures = [model_class.__name__]
+    for name, value in MARK.items():
+        setattr(config, name, value)
+
+
+def _deployed_decoder(
+    model: PreTrainedModel, spec: AnySpec | str | None, calibration: Calibration | None
+) -> PreTrainedModel:
+    reason = refusal_to_deploy(model)
+    if reason is not None:
+        raise ValueError(f"{type(model).__name__} cannot be deployed: {reason}")
+    made = _decoder_skeleton(type(model), model.config, _spec_of(model, spec, DECODER_SPEC))
+    convert(model, made, _batches(model, calibration))
+    made.generation_config = copy.deepcopy(model.generation_config)
+    return made
+
+
+def _decoder_skeleton(model_class: type[PreTrainedModel], config: Any, spec: AnySpec) -> PreTrainedModel:
+    config = _unmarked(config)
+    model = with_int8_body(model_class, config, spec)
+    _mark(config, model_class, spec)
+    model.config = config
+    return model
 
 
 MARK = {"quantization_config": {"quant_method": "softermax.models.deployment.load"}}
