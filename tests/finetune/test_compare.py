@@ -1,4 +1,4 @@
-"""softermax compare: every form of one classifier on the same rows."""
+"""Own data from training to `softermax compare`: every form of one classifier on the same rows."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ def trained(tmp_path_factory, tiny_model):
     words = f"finetune --arm fp32 --model {tiny_model} --epochs 6 --batch 8 --learning-rate 1e-3 -q"
     assert main([*words.split(), "--data", str(folder / "my.csv"), "--out", str(folder / "out")]) == 0
     return folder
+
+
+def test_finetune_learns_own_rows_and_keeps_their_class_names(trained):
+    result = json.loads((trained / "out" / "finetune.json").read_text())
+    assert result["rows"][0]["scores"]["accuracy"] > 85
+    config = json.loads((trained / "out" / "model" / "config.json").read_text())
+    assert config["id2label"] == {"0": "bad", "1": "good"}
+    run = json.loads((trained / "out" / "model" / "run.json").read_text())
+    assert (run["task"], run["data"]["path"]) == ("own", str(trained / "my.csv"))
 
 
 def compare(trained, capsys, *words):

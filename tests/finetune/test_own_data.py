@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 
 import pytest
 
-from softermax.cli import main
 from softermax.finetune.own_data import OwnData, read_labelled, read_own_task
-
-from .conftest import sentence
 
 
 def write_csv(path, rows, header="text,label"):
@@ -88,17 +84,3 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path):
 def test_one_class_is_not_a_task(tmp_path):
     with pytest.raises(ValueError, match="one value only, '0'; must have 2 classes or more"):
         read_own_task(OwnData(write_csv(tmp_path / "my.csv", ["a,0", "b,0", "c,0", "d,0", "e,0"])))
-
-
-def test_finetune_learns_own_rows_and_keeps_their_class_names(tmp_path, tiny_model, capsys):
-    pytest.importorskip("modelopt")
-    rng = random.Random(0)
-    rows = [f"{sentence(rng, i % 2)},{('bad', 'good')[i % 2]}" for i in range(160)]
-    path = write_csv(tmp_path / "my.csv", rows)
-    words = f"finetune --data {path} --model {tiny_model} --epochs 6 --batch 8 --learning-rate 1e-3 --json -q"
-    assert main([*words.split(), "--out", str(tmp_path / "out"), "--preset", "paper+fold"]) == 0
-    assert json.loads(capsys.readouterr().out)["scores"]["accuracy"] > 85
-    config = json.loads((tmp_path / "out" / "model" / "config.json").read_text())
-    assert config["id2label"] == {"0": "bad", "1": "good"}
-    run = json.loads((tmp_path / "out" / "model" / "run.json").read_text())
-    assert (run["task"], run["data"]["path"]) == ("own", path)

@@ -51,7 +51,9 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("model", help="the folder `model` that finetune wrote")
     command.add_argument(
-        "--presets", nargs="+", help="specs or rival:NAME to put in (default: paper and row-scaled, both also +fold)"
+        "--presets",
+        nargs="+",
+        help="specs or rival:NAME to put in (default: paper and row-scaled, both also +fold)",
     )
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--dev-rows", type=int, help="a subset of dev (default: what training evaluated on)")
@@ -89,7 +91,9 @@ def register(commands: Commands) -> None:
         help="tokens to score, in windows spaced over the text (default: %(default)s)",
     )
     command.add_argument("--contexts", type=int, nargs="+", default=[512, 2048], help="context lengths")
-    command.add_argument("--variants", nargs="+", help="of exact, a spec, a spec followed by :deferred, rival:NAME")
+    command.add_argument(
+        "--variants", nargs="+", help="of exact, a spec, a spec followed by :deferred, rival:NAME"
+    )
     command.add_argument("--out", help="folder for perplexity.json and perplexity.md; what is there is kept")
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
@@ -105,16 +109,26 @@ def _register_compare(commands: Commands) -> None:
             "compare MODEL --data my.csv --text-column review --label-column stars --json",
         ],
     )
-    command.add_argument("model", help="a classifier in floating point: a folder, or a name on the Hugging Face hub")
+    command.add_argument(
+        "model", help="a classifier in floating point: a folder, or a name on the Hugging Face hub"
+    )
     _add_own_data(command, "instead of those that finetune scored the model on")
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--rows", type=int, default=500, help="to score, at most (default: %(default)s)")
-    command.add_argument("--tuned", help="folder of the int8 model that finetune made of it (default: calibrated only)")
+    command.add_argument(
+        "--tuned", help="folder of the int8 model that finetune made of it (default: calibrated only)"
+    )
     command.add_argument("--spec", help="of Softermax without --tuned (default: paper+fold)")
-    command.add_argument("--batch", type=int, default=1, help="rows in the batch that is timed (default: %(default)s)")
+    command.add_argument(
+        "--batch", type=int, default=1, help="rows in the batch that is timed (default: %(default)s)"
+    )
     command.add_argument("--rounds", type=int, default=30, help="of timing (default: %(default)s)")
-    command.add_argument("--max-length", type=int, default=128, help="tokens per row at most (default: %(default)s)")
-    command.add_argument("--no-memory", action="store_true", help="do not start a process to measure memory in")
+    command.add_argument(
+        "--max-length", type=int, default=128, help="tokens per row at most (default: %(default)s)"
+    )
+    command.add_argument(
+        "--no-memory", action="store_true", help="do not start a process to measure memory in"
+    )
     command.add_argument("--out", help="folder for compare.json, compare.md and compare.svg")
     command.add_argument("--threads", type=int, default=1, help="CPU threads (default: %(default)s)")
 
@@ -134,7 +148,9 @@ def _register_finetune(commands: Commands) -> None:
     command.add_argument("--task", help=f"{_TASKS} (default: movies)")
     _add_own_data(command, "instead of a task")
     command.add_argument("--dev-data", help="rows to score, as --data (default: a share of --data)")
-    command.add_argument("--dev-share", type=float, help="of --data, to score and not to train on (default: 0.125)")
+    command.add_argument(
+        "--dev-share", type=float, help="of --data, to score and not to train on (default: 0.125)"
+    )
     command.add_argument("--arm", default="softermax", help="fp32, int8 or softermax (default: %(default)s)")
     command.add_argument(
         "--preset", default="paper", help=f"+absorbed puts log2(e) into the query weights; {_SPEC}"
@@ -153,8 +169,12 @@ def _register_finetune(commands: Commands) -> None:
 
 
 def _add_own_data(command: argparse.ArgumentParser, instead: str) -> None:
-    command.add_argument("--data", help=f"own rows, {instead}: .csv, .tsv, .jsonl, or a folder that datasets saved")
-    command.add_argument("--text-column", nargs="+", help="one or two columns of --data (default: text or sentence)")
+    command.add_argument(
+        "--data", help=f"own rows, {instead}: .csv, .tsv, .jsonl, or a folder that datasets saved"
+    )
+    command.add_argument(
+        "--text-column", nargs="+", help="one or two columns of --data (default: text or sentence)"
+    )
     command.add_argument("--label-column", help="column of --data with the classes (default: label)")
 
 
@@ -203,7 +223,9 @@ def _register_accuracy(commands: Commands) -> None:
         help="specs of the softermax arm, or rival:NAME; +absorbed puts log2(e) into the query weights first (default: paper, "
         "paper+absorbed and paper+fold; for single: paper)",
     )
-    command.add_argument("--swaps", nargs="+", help="specs or rival:NAME to put into int8 models without retraining")
+    command.add_argument(
+        "--swaps", nargs="+", help="specs or rival:NAME to put into int8 models without retraining"
+    )
     command.add_argument("--model", default="minilm", help=_MODEL)
     command.add_argument("--seeds", type=int, help="seeds per task (default: the recipe's)")
     command.add_argument("--gather", action="store_true", help="only make the table of what is done")
@@ -492,19 +514,26 @@ def compare(args: argparse.Namespace) -> int:
     tuned = quantization.load(args.tuned) if args.tuned else None
     with progress("compare", args.quiet) as report:
         found = compare_forms(
-            model, given, args.spec or deployment.SPEC, tuned, args.rounds, args.threads, not args.no_memory, report
+            model,
+            given,
+            args.spec or deployment.SPEC,
+            tuned,
+            args.rounds,
+            args.threads,
+            not args.no_memory,
+            report,
         )
     batch, tokens = given.timed_shape
     title = f"{len(rows)} rows of {source}; {batch} x {tokens} tokens timed, {args.threads} thread{'s' * (args.threads > 1)}"
     table = [one.to_dict() for one in found]
     if args.out:
         notes = {"rows": len(rows), "batch": batch, "tokens": tokens, "threads": args.threads, "title": title}
-        page = f"# {Path(args.model).name}, form by form\n\n{title}.\n\n{markdown_table(table)}\n"
+        page = f"# A classifier, form by form\n\n{title}.\n\n{markdown_table(table)}\n"
         # The table is whole without its picture; matplotlib comes with the extra cli.
         with contextlib.suppress(ImportError):
             plot_compared(Path(args.out) / "compare.svg", found, title)
             page += "\n![Accuracy over latency](compare.svg)\n"
-        write_result(args, "compare", table, page, (*_PACKAGES, "onnxruntime"), notes)
+        write_result(args, "compare", table, page, (*_PACKAGES, "onnxruntime", "openvino"), notes)
     print_json(table) if args.json else print_table(table, title)
     return 0
 
