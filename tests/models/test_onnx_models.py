@@ -185,12 +185,12 @@ def test_what_is_permitted_is_what_quantisation_itself_does(
             assert not torch.equal(model(**inputs).logits, quantised)
         assert torch.equal(model(**inputs).logits, quantised)
     assert exported.quantised_difference > 0
-    monkeypatch.setattr(onnx_models, "_quantised_difference", lambda model, names: 0.4)
+    monkeypatch.setattr(onnx_models, "_quantised_difference", lambda model, names: 0.2)
     monkeypatch.setattr(onnx_models, "_difference", lambda *arguments, **options: 0.3)
-    assert onnx_models.export_model(model, tmp_path / "model.onnx").quantised_difference == 0.4
+    assert onnx_models.export_model(model, tmp_path / "model.onnx").quantised_difference == 0.2
     monkeypatch.setattr(onnx_models, "_difference", lambda *arguments, **options: 0.5)
     with pytest.raises(
-        ValueError, match=r"differ by 0.5 .* at most 0.4 \(quantisation itself moves them by 0.4\)"
+        ValueError, match=r"differ by 0.5 .* at most 0.4 \(quantisation itself moves them by 0.2\)"
     ):
         onnx_models.export_model(model, tmp_path / "other.onnx")
     onnx_models.export_model(model, tmp_path / "other.onnx", tolerance=0.6)

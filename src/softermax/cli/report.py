@@ -52,7 +52,7 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--tolerance",
         type=float,
-        help="how far outputs may lie from PyTorch's, of the largest one (default: 0.05, or as far as 8 bits move them)",
+        help="how far outputs may lie from PyTorch's, of the largest one (default: 0.05, or twice as far as 8 bits move them)",
     )
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 

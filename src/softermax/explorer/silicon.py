@@ -75,7 +75,11 @@ def _read(path: Path) -> tuple[dict[str, Any], Figure] | tuple[()]:
     result = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(result, dict):
         raise ValueError(f"expected a JSON object, got {type(result).__name__}")
-    if result["design"] != "softermax" or result.get("spec") is None or str(result["preset"]).endswith(_VARIANT):
+    if (
+        result["design"] != "softermax"
+        or result.get("spec") is None
+        or str(result["preset"]).endswith(_VARIANT)
+    ):
         return ()
     spec = spec_from_dict(result["spec"])
     # With glitches, as gates have them, and with recorded attention if that was measured.

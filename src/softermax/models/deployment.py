@@ -220,7 +220,9 @@ def _architecture_of(model: PreTrainedModel) -> Architecture:
 
 
 def _spec_of(model: PreTrainedModel, spec: AnySpec | str | None, otherwise: str) -> AnySpec:
-    chosen: object = get_spec(spec) if isinstance(spec, str) else spec or enabled(model) or get_spec(otherwise)
+    chosen: object = (
+        get_spec(spec) if isinstance(spec, str) else spec or enabled(model) or get_spec(otherwise)
+    )
     if not isinstance(chosen, (SoftermaxSpec, DeferredSpec)):
         raise TypeError(f"spec = {chosen!r}: must be a SoftermaxSpec, a DeferredSpec or the name of one")
     if isa() is None:

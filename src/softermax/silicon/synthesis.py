@@ -96,6 +96,8 @@ def _script(top: str, units: dict[str, str], library: Library, delay_ps: int) ->
         *(f'setattr -set unit "{unit}" {_escaped(module)}/c:*' for module, unit in units.items()),
         "flatten",
         "opt -full",
+        # Sharing of gates may bring multiplexers of whole words back.
+        "simplemap",
     ]
     if d.clock_gate:
         pins = d.clock_gate_pins.split(":")
