@@ -13,7 +13,7 @@ import torch
 from softermax.cli import main
 from softermax.finetune.features import Bucketing
 from softermax.finetune.run import ARMS, Run
-from softermax.finetune.swap import evaluate_swaps
+from softermax.finetune.swap import SWAPS, evaluate_swaps
 from softermax.finetune.train import prepare, train
 from softermax.models.drop_in import enabled
 from softermax.models.pretrained import find_model, movie_reviews
@@ -77,7 +77,7 @@ def test_softermax_is_swapped_into_a_trained_model(tiny_model, tiny_data, tmp_pa
     result = finetune(run, tiny_data, tmp_path)
     rows = evaluate_swaps(tmp_path / "model", tiny_data)
     assert rows[0]["accuracy"] == result.scores["accuracy"]
-    assert [row["attention"] for row in rows[1:]] == ["paper", "paper+fold", "row-scaled", "row-scaled+fold"]
+    assert [row["attention"] for row in rows[1:]] == list(SWAPS)
     assert all(row["difference"] == row["accuracy"] - rows[0]["accuracy"] for row in rows)
     with pytest.raises(ValueError, match=r"no run\.json"):
         evaluate_swaps(tmp_path / "nothing", tiny_data)

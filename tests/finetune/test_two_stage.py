@@ -44,13 +44,14 @@ def test_every_task_of_the_paper_has_its_schedule_and_says_where_it_comes_from()
     assert set(TWO_STAGE) == {name for name, task in TASKS.items() if task.paper}
     assert all(schedule.chosen for schedule in TWO_STAGE.values())
     runs = planned(list(TWO_STAGE), recipe="two-stage")
-    assert len(runs) == 5 * sum(schedule.seeds for schedule in TWO_STAGE.values())
-    assert [(run.arm, run.preset) for run in runs[:5]] == [
+    assert len(runs) == 6 * sum(schedule.seeds for schedule in TWO_STAGE.values())
+    assert [(run.arm, run.preset) for run in runs[:6]] == [
         ("fp32", "paper"),
         ("int8", "paper"),
         ("softermax", "paper"),
         ("softermax", "paper+absorbed"),
         ("softermax", "paper+fold"),
+        ("softermax", "lean+fold"),
     ]
     assert all(run.first and run.train_rows is None for run in runs)
     assert len({run.cell for run in runs}) == len(runs)
@@ -80,7 +81,7 @@ def test_all_arms_start_from_one_model_that_is_trained_once(tiny_model, tiny_dat
     out, models = tmp_path / "cells", tmp_path / "models"
     assert fill(runs, out, tiny_data, models=models) == 0
     assert trained.count(("fp32", True)) == 1
-    assert len(trained) == 6
+    assert len(trained) == 1 + len(runs)
     done, (first,) = gather(out), gather_first(out)
     assert {(c.run.arm, c.run.preset) for c in done} == {(r.arm, r.preset) for r in runs}
     assert len({c.start for c in done}) == 1

@@ -221,7 +221,7 @@ def _register_accuracy(commands: Commands) -> None:
         "--presets",
         nargs="+",
         help="specs of the softermax arm, or rival:NAME; +absorbed puts log2(e) into the query weights first (default: paper, "
-        "paper+absorbed and paper+fold; for single: paper)",
+        "paper+absorbed, paper+fold and lean+fold; for single: paper)",
     )
     command.add_argument(
         "--swaps", nargs="+", help="specs or rival:NAME to put into int8 models without retraining"

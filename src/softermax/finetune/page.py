@@ -73,7 +73,7 @@ _RECIPE = {
         "Every arm starts from one fp32 model per task and seed, which was trained until its loss was flat, and gets the",
         "same short second stage; `fp32` is the control with that stage in floating point. `+absorbed` has log2(e) in its",
         "query weights from the start of the second stage. Train rows are all there are but those held out to score",
-        "training on the way; rates and epochs were chosen on train (`softermax.finetune.recipe`), never on dev.",
+        "training on the way. Rates and epochs are those of `softermax.finetune.recipe`; none was chosen on dev.",
     ],
     False: ["Every arm trains from the pretrained model, in one stage."],
 }

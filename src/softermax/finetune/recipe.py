@@ -17,7 +17,7 @@ from softermax.finetune.run import ARMS, Arm, Run, Stage
 Recipe = Literal["two-stage", "single"]
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 PRESETS: dict[Recipe, tuple[str, ...]] = {
-    "two-stage": ("paper", "paper+absorbed", "paper+fold"),
+    "two-stage": ("paper", "paper+absorbed", "paper+fold", "lean+fold"),
     "single": ("paper",),
 }
 """What the softermax arm is run with unless other presets are asked for."""

@@ -17,7 +17,7 @@ from softermax.finetune.train import Prepared, predict
 from softermax.models.drop_in import enable, use_softmax
 from softermax.models.quantization import load
 
-SWAPS = ("paper", "paper+fold", "row-scaled", "row-scaled+fold")
+SWAPS = ("paper", "paper+fold", "lean+fold", "row-scaled", "row-scaled+fold", "lean-row-scaled+fold")
 """What is put into a fine-tuned int8 model without retraining it."""
 SWAP_ROWS = 2000
 """Dev rows that the accuracy table's swaps are evaluated on, at most."""
