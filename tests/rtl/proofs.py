@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl import yosys
 from softermax.rtl.convert import to_rtlil
+from softermax.rtl.softermax_top import Softermax
 from softermax.spec import DeferredSpec, SoftermaxSpec
 
 TINY = SoftermaxSpec(
@@ -33,6 +34,9 @@ MINIMAL = TINY.replace(
 DEFERRED = DeferredSpec(
     scores=MINIMAL, weight="Q(1,1)", powsum="Q(2,1)", reciprocal="Q(1,1)", reciprocal_segments=1
 )
+
+ROWS, DEPTH = 2, 2
+"""Of the top: rows open at a time, and slices that a row may have."""
 
 FAILED = "proof did fail|model found|FAIL"
 
@@ -221,4 +225,99 @@ class Twins(wiring.Component):
             values = [Value.cast(lanes[lane]) for lanes in (field, self.instead)]
             m.d.comb += others[lane].eq(Mux(self._takes_part(self.slices, lane), *values))
         m.d.comb += self.ok.eq(seen[0] == seen[1])
+        return m
+
+
+class NormalizationFlow(wiring.Component):
+    """Slices through a Normalization unit; finished rows are offered at any time."""
+
+    def __init__(self, dut: Any) -> None:
+        self.dut = dut
+        super().__init__(
+            {
+                "finished": In(stream.Signature(self.dut.finished.payload.shape())),
+                "slices": In(stream.Signature(self.dut.slices.payload.shape())),
+                "ready": In(1),
+                "watch": In(4),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.dut
+        wiring.connect(m, wiring.flipped(self.finished), dut.finished)
+        wiring.connect(m, wiring.flipped(self.slices), dut.slices)
+        m.submodules.slices_order = slices = InOrder(1, dut.latency + 1)
+        m.submodules.rows_order = rows = InOrder(2, 16)
+        out, p = dut.probabilities.valid & self.ready, dut.probabilities.p
+        m.d.comb += [
+            dut.probabilities.ready.eq(self.ready),
+            slices.into.eq(self.slices.valid & self.slices.ready),
+            slices.tag_in.eq(self.slices.p.last),
+            slices.out.eq(out),
+            slices.tag_out.eq(p.last),
+            slices.open.eq(self.ready),
+            # A row is out when its last slice is; with no slices it may wait for ever.
+            rows.into.eq(self.finished.valid & self.finished.ready),
+            rows.tag_in.eq(self.finished.p.row),
+            rows.out.eq(out & p.last),
+            rows.tag_out.eq(p.row),
+            rows.open.eq(0),
+            slices.watch.eq(self.watch),
+            rows.watch.eq(self.watch),
+            self.ok.eq(slices.ok & rows.ok),
+        ]
+        return m
+
+
+class TopFlow(wiring.Component):
+    """The source may send any slices of any open rows at any time, rows of up to `DEPTH` slices; the sink
+    takes them when it likes.
+
+    A slice's row id and ``last`` must leave with it. So must, where all scores are equal, its mask: a
+    probability is zero just if its lane is masked, which makes the mask a token that goes through all of
+    the arithmetic. Without tokens, scores are anything.
+    """
+
+    def __init__(self, spec: SoftermaxSpec, tokens: bool = True) -> None:
+        self._tokens = tokens
+        self.dut = Softermax(spec, ROWS, DEPTH)
+        super().__init__(
+            {
+                "valid": In(1),
+                "row": In(range(ROWS)),
+                "last": In(1),
+                "mask": In(1),
+                "x": In(spec.input.bits),
+                "ready": In(1),
+                "watch": In(5),
+                "ok": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.dut = dut = self.dut
+        m.submodules.order = order = InRows(ROWS, DEPTH, 3, self.dut.latency)
+        slices, out = dut.slices, dut.probabilities
+        token = Const(1) if self._tokens else Const(0)
+        m.d.comb += [
+            slices.valid.eq(self.valid),
+            slices.p.x[0].eq(Const(0) if self._tokens else self.x),
+            slices.p.mask.eq(self.mask),
+            slices.p.row.eq(self.row),
+            slices.p.first.eq(order.place == 0),
+            slices.p.last.eq(self.last | (order.place == DEPTH - 1)),
+            out.ready.eq(self.ready),
+            order.watch.eq(self.watch),
+            order.into.eq(slices.valid & slices.ready),
+            order.row.eq(self.row),
+            order.last.eq(slices.p.last),
+            order.token_in.eq(Cat(slices.p.row, slices.p.last, slices.p.mask & token)),
+            order.left.eq(out.valid & out.ready),
+            order.token_out.eq(Cat(out.p.row, out.p.last, out.p.y[0].any() & token)),
+            order.open.eq(self.ready),
+            self.ok.eq(order.ok),
+        ]
         return m

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ pytest.importorskip("pyosys")
 from amaranth.hdl import Cat, Module
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from proofs import DEFERRED, FAILED, TINY, InOrder, prove
+from proofs import DEFERRED, FAILED, TINY, InOrder, NormalizationFlow, prove
 
 from softermax.rtl import yosys
 from softermax.rtl.deferred import DeferredTail
@@ -69,51 +70,12 @@ def test_unnormed_softmax_loses_doubles_and_reorders_nothing(tmp_path: Path, ste
     prove(UnnormedFlow(), tmp_path, steps)
 
 
-class NormalizationFlow(wiring.Component):
-    """Slices through Normalization; finished rows are offered at any time."""
-
-    def __init__(self) -> None:
-        self.dut = Normalization(TINY, lanes=1, rows=4)
-        super().__init__(
-            {
-                "finished": In(stream.Signature(self.dut.finished.payload.shape())),
-                "slices": In(stream.Signature(self.dut.slices.payload.shape())),
-                "ready": In(1),
-                "watch": In(4),
-                "ok": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.dut = dut = self.dut
-        wiring.connect(m, wiring.flipped(self.finished), dut.finished)
-        wiring.connect(m, wiring.flipped(self.slices), dut.slices)
-        m.submodules.slices_order = slices = InOrder(1, Normalization.latency + 1)
-        m.submodules.rows_order = rows = InOrder(2, 16)
-        out, p = dut.probabilities.valid & self.ready, dut.probabilities.p
-        m.d.comb += [
-            dut.probabilities.ready.eq(self.ready),
-            slices.into.eq(self.slices.valid & self.slices.ready),
-            slices.tag_in.eq(self.slices.p.last),
-            slices.out.eq(out),
-            slices.tag_out.eq(p.last),
-            slices.open.eq(self.ready),
-            # A row is out when its last slice is; with no slices it may wait for ever.
-            rows.into.eq(self.finished.valid & self.finished.ready),
-            rows.tag_in.eq(self.finished.p.row),
-            rows.out.eq(out & p.last),
-            rows.tag_out.eq(p.row),
-            rows.open.eq(0),
-            slices.watch.eq(self.watch),
-            rows.watch.eq(self.watch),
-            self.ok.eq(slices.ok & rows.ok),
-        ]
-        return m
+def normalization() -> NormalizationFlow:
+    return NormalizationFlow(Normalization(TINY, lanes=1, rows=4))
 
 
 def test_normalization_loses_doubles_and_reorders_nothing(tmp_path: Path) -> None:
-    prove(NormalizationFlow(), tmp_path, steps=12)
+    prove(normalization(), tmp_path, steps=12)
 
 
 class DeferredFlow(wiring.Component):
@@ -161,14 +123,14 @@ def test_deferred_tail_loses_doubles_and_reorders_nothing(tmp_path: Path, steps:
         pytest.param(
             UnnormedFlow, "dut.into_4", "dut.valid_3", id="unnormed softmax: a slice goes on and stays"
         ),
-        pytest.param(NormalizationFlow, "dut.stage_3_free", "1'1", id="normalization: the sink is ignored"),
-        pytest.param(
-            NormalizationFlow, "dut.into_row", "dut.sum_valid", id="normalization: a row is replaced"
-        ),
+        pytest.param(normalization, "dut.stage_3_free", "1'1", id="normalization: the sink is ignored"),
+        pytest.param(normalization, "dut.into_row", "dut.sum_valid", id="normalization: a row is replaced"),
         pytest.param(DeferredFlow, "dut.free_4", "1'1", id="deferred: a row is overwritten"),
         pytest.param(DeferredFlow, "dut.into_6", "dut.valid_5", id="deferred: a row goes on and stays"),
     ],
 )
-def test_the_proof_notices(tmp_path: Path, flow: type[wiring.Component], signal: str, instead: str) -> None:
+def test_the_proof_notices(
+    tmp_path: Path, flow: Callable[[], wiring.Component], signal: str, instead: str
+) -> None:
     with pytest.raises(yosys.YosysError, match=FAILED):
         prove(flow(), tmp_path, steps=12, broken=[(signal, instead)])

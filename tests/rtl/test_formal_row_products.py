@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ pytest.importorskip("pyosys")
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
-from proofs import FAILED, MINIMAL, TINY, InOrder, InRows, Twins, prove
+from proofs import DEPTH, FAILED, MINIMAL, TINY, InOrder, NormalizationFlow, TopFlow, Twins, prove
 
 from softermax.rtl import yosys
 from softermax.rtl.product_normalization import ProductNormalization
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.timeout(3000)
 
 NARROW = TINY.replace(normalization="row-products", product="Q(1,2)")
 NARROWEST = MINIMAL.replace(normalization="row-products", product="Q(1,1)")
-ROWS, DEPTH = 2, 2
 
 
 class SumFlow(wiring.Component):
@@ -61,103 +61,25 @@ class SumFlow(wiring.Component):
         return m
 
 
-class NormalizationFlow(wiring.Component):
-    """Slices through Normalization; finished rows are offered at any time."""
-
-    def __init__(self) -> None:
-        self.dut = ProductNormalization(NARROW, lanes=1, rows=4)
-        super().__init__(
-            {
-                "finished": In(stream.Signature(self.dut.finished.payload.shape())),
-                "slices": In(stream.Signature(self.dut.slices.payload.shape())),
-                "ready": In(1),
-                "watch": In(4),
-                "ok": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.dut = dut = self.dut
-        wiring.connect(m, wiring.flipped(self.finished), dut.finished)
-        wiring.connect(m, wiring.flipped(self.slices), dut.slices)
-        m.submodules.slices_order = slices = InOrder(1, ProductNormalization.latency + 1)
-        m.submodules.rows_order = rows = InOrder(2, 16)
-        out, p = dut.probabilities.valid & self.ready, dut.probabilities.p
-        m.d.comb += [
-            dut.probabilities.ready.eq(self.ready),
-            slices.into.eq(self.slices.valid & self.slices.ready),
-            slices.tag_in.eq(self.slices.p.last),
-            slices.out.eq(out),
-            slices.tag_out.eq(p.last),
-            slices.open.eq(self.ready),
-            # A row is out when its last slice is; with no slices it may wait for ever.
-            rows.into.eq(self.finished.valid & self.finished.ready),
-            rows.tag_in.eq(self.finished.p.row),
-            rows.out.eq(out & p.last),
-            rows.tag_out.eq(p.row),
-            rows.open.eq(0),
-            slices.watch.eq(self.watch),
-            rows.watch.eq(self.watch),
-            self.ok.eq(slices.ok & rows.ok),
-        ]
-        return m
+def normalization() -> NormalizationFlow:
+    return NormalizationFlow(ProductNormalization(NARROW, lanes=1, rows=4))
 
 
-class TopFlow(wiring.Component):
-    """Slices of interleaved rows through the top, units and buffer together: their row ids, ``last`` and, all scores
-    being equal, their masks must leave with them."""
-
-    def __init__(self) -> None:
-        self.dut = Softermax(NARROWEST, ROWS, DEPTH)
-        super().__init__(
-            {
-                "valid": In(1),
-                "row": In(range(ROWS)),
-                "last": In(1),
-                "mask": In(1),
-                "ready": In(1),
-                "watch": In(5),
-                "ok": Out(1),
-            }
-        )
-
-    def elaborate(self, platform: Any) -> Module:
-        m = Module()
-        m.submodules.dut = dut = self.dut
-        m.submodules.order = order = InRows(ROWS, DEPTH, 3, dut.latency)
-        slices, out = dut.slices, dut.probabilities
-        m.d.comb += [
-            slices.valid.eq(self.valid),
-            slices.p.mask.eq(self.mask),
-            slices.p.row.eq(self.row),
-            slices.p.first.eq(order.place == 0),
-            slices.p.last.eq(self.last | (order.place == DEPTH - 1)),
-            out.ready.eq(self.ready),
-            order.watch.eq(self.watch),
-            order.into.eq(slices.valid & slices.ready),
-            order.row.eq(self.row),
-            order.last.eq(slices.p.last),
-            order.token_in.eq(Cat(slices.p.row, slices.p.last, slices.p.mask)),
-            order.left.eq(out.valid & out.ready),
-            order.token_out.eq(Cat(out.p.row, out.p.last, out.p.y[0].any())),
-            order.open.eq(self.ready),
-            self.ok.eq(order.ok),
-        ]
-        return m
+def top() -> TopFlow:
+    return TopFlow(NARROWEST)
 
 
 @pytest.mark.parametrize(
     ("flow", "steps"),
     [
         pytest.param(SumFlow, 10, id="unnormed sum"),
-        pytest.param(NormalizationFlow, 9, id="normalization"),
-        pytest.param(TopFlow, 10, id="top"),
-        pytest.param(TopFlow, 15, id="top, longer", marks=pytest.mark.slow),
+        pytest.param(normalization, 9, id="normalization"),
+        pytest.param(top, 10, id="top"),
+        pytest.param(top, 15, id="top, longer", marks=pytest.mark.slow),
     ],
 )
 def test_nothing_is_lost_doubled_or_reordered(
-    tmp_path: Path, flow: type[wiring.Component], steps: int
+    tmp_path: Path, flow: Callable[[], wiring.Component], steps: int
 ) -> None:
     prove(flow(), tmp_path, steps)
 
@@ -167,23 +89,23 @@ def test_nothing_is_lost_doubled_or_reordered(
     [
         pytest.param(SumFlow, "dut.free_3", "1'1", id="unnormed sum: a stage takes a slice too early"),
         pytest.param(SumFlow, "dut.into_3", "dut.valid_2", id="unnormed sum: a slice goes on and stays"),
-        pytest.param(NormalizationFlow, "dut.stage_2_free", "1'1", id="normalization: the sink is ignored"),
+        pytest.param(normalization, "dut.stage_2_free", "1'1", id="normalization: the sink is ignored"),
+        pytest.param(normalization, "dut.into_row", "dut.sum_valid", id="normalization: a row is replaced"),
         pytest.param(
-            NormalizationFlow, "dut.into_row", "dut.sum_valid", id="normalization: a row is replaced"
+            normalization, "dut.of_row", "1'0", id="normalization: a row's words stay the last one's"
         ),
+        pytest.param(top, "dut.slice_buffer.full", "1'0", id="top: a full ring takes slices"),
         pytest.param(
-            NormalizationFlow, "dut.of_row", "1'0", id="normalization: a row's words stay the last one's"
-        ),
-        pytest.param(TopFlow, "dut.slice_buffer.full", "1'0", id="top: a full ring takes slices"),
-        pytest.param(
-            TopFlow,
+            top,
             "dut.slice_buffer.scores__valid",
             "dut.slices__valid",
             id="top: the buffer takes a slice alone",
         ),
     ],
 )
-def test_the_proof_notices(tmp_path: Path, flow: type[wiring.Component], signal: str, instead: str) -> None:
+def test_the_proof_notices(
+    tmp_path: Path, flow: Callable[[], wiring.Component], signal: str, instead: str
+) -> None:
     with pytest.raises(yosys.YosysError, match=FAILED):
         prove(flow(), tmp_path, steps=13, broken=[(signal, instead)])
 
