@@ -24,7 +24,7 @@ from typing import Any
 from softermax import __version__
 
 GROUPS = (
-    "core", "explorer", "rivals", "speed", "models", "generation", "hardware", "silicon", "report", "completion",
+    "core", "explorer", "rivals", "speed", "models", "training", "generation", "hardware", "silicon", "report", "completion",
 )  # fmt: skip
 """Modules beside this one."""
 

