@@ -13,16 +13,17 @@ from softermax.rivals.page import SILICON, designs, rivals_page, shown
 
 Capture = pytest.CaptureFixture[str]
 TWO = ["rivals", "--names", "ita", "paper+fold", "--no-recorded", "--quiet"]
+PLAIN = [*TWO, "--no-silicon"]
 BUILT = {
-    "unit": "softmax", "width": 16, "library": "nangate45", "area_um2": 1234.5, "pj_per_element": 0.5, "slack_ns": 0.1,
+    "unit": "whole", "width": 16, "library": "nangate45", "area_um2": 1234.5, "pj_per_element": 0.5, "slack_ns": 0.1,
 }  # fmt: skip
 
 
 def test_prints_a_row_per_design_and_in_json_the_keys_that_others_read(capsys: Capture) -> None:
-    assert main(TWO) == 0
+    assert main(PLAIN) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[2:]] == [["ita", "rival"], ["paper+fold", "ours"]]
-    assert main([*TWO, "--json"]) == 0
+    assert main([*PLAIN, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == ["ita", "paper+fold"]
     for row in rows:
@@ -30,9 +31,9 @@ def test_prints_a_row_per_design_and_in_json_the_keys_that_others_read(capsys: C
         assert "l1_recorded" not in row
 
 
-def test_writes_an_envelope_and_a_page_and_keeps_silicon(tmp_path: Path, capsys: Capture) -> None:
-    both = [{"name": "ita", "kind": "rival", "l1_128": 9.0} | BUILT | {"width": width} for width in (16, 32)]
-    enveloped("silicon", both).save(tmp_path / "rivals.json")
+def test_writes_an_envelope_and_a_page_with_silicon_that_lies_beside(tmp_path: Path, capsys: Capture) -> None:
+    both = [{"name": "ita"} | BUILT | {"width": width} for width in (16, 32)]
+    enveloped("silicon", both).save(tmp_path / "rivals-silicon.json")
     assert main([*TWO, "--out", str(tmp_path)]) == 0
     rows = Envelope.load(tmp_path / "rivals.json").rows
     assert [(row["name"], row.get("width")) for row in rows] == [
@@ -44,13 +45,13 @@ def test_writes_an_envelope_and_a_page_and_keeps_silicon(tmp_path: Path, capsys:
     assert {key: rows[0][key] for key in SILICON} == BUILT
     page = (tmp_path / "rivals.md").read_text(encoding="utf-8")
     assert "## Silicon" in page
-    assert "| `ita` | softmax | 32 | nangate45 | 1234 | 0.500 | 0.10 |" in page
+    assert "| `ita` | whole | 32 | nangate45 | 1234 | 0.500 | 0.10 |" in page
     assert [row["name"] for row in designs(rows)] == ["ita", "paper+fold"]
     assert "area_um2" in shown(rows)[0]
 
 
 def test_a_page_without_silicon_says_nothing_of_it(tmp_path: Path, capsys: Capture) -> None:
-    assert main([*TWO, "--json"]) == 0
+    assert main([*PLAIN, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert "## Silicon" not in rivals_page(rows)
     assert "area_um2" not in shown(rows)[0]
@@ -61,3 +62,17 @@ def test_bad_names_and_seeds_are_bad_input(capsys: Capture) -> None:
     assert "unknown rival 'nobody'" in capsys.readouterr().err
     assert main(["rivals", "--seed", "-1"]) == 2
     assert "--seed -1: must be 0 or more" in capsys.readouterr().err
+
+
+def test_silicon_may_be_named_and_units_are_rows_of_their_own(tmp_path: Path, capsys: Capture) -> None:
+    units = [{"name": "ita"} | BUILT | {"unit": unit} for unit in ("unnormed", "whole")]
+    path = enveloped("silicon", units).save(tmp_path / "measured.json")
+    assert main([*TWO, "--silicon", str(path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row.get("unit")) for row in rows] == [
+        ("ita", "unnormed"),
+        ("ita", "whole"),
+        ("paper+fold", None),
+    ]
+    # A terminal has whole softmaxes only.
+    assert [row["name"] for row in shown(rows)] == ["ita", "paper+fold"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import print_json, print_table, progress, write_result
 from softermax.cli.torch_setup import check_out
@@ -25,15 +26,21 @@ def register(commands: Commands) -> None:
     command = commands.add(
         "rivals",
         rivals,
-        "other hardware softmaxes beside ours: error, mass",
+        "other hardware softmaxes: error, mass, silicon",
         ["rivals", "rivals --names ita i-bert:deferred --json", "rivals --out docs/results"],
     )
     command.add_argument("--names", nargs="+", help="designs, with :row-scaled or :deferred (default: all)")
     command.add_argument(
         "--no-recorded", action="store_true", help="Gaussian rows only, no model's attention"
     )
+    command.add_argument(
+        "--silicon",
+        metavar="FILE",
+        help="what softermax silicon --rivals wrote (default: rivals-silicon.json in --out, or that of the source tree)",
+    )
+    command.add_argument("--no-silicon", action="store_true", help="accuracy only")
     command.add_argument("--seed", type=int, default=0, help="of the Gaussian rows (default: %(default)s)")
-    command.add_argument("--out", help="folder for rivals.json and rivals.md; silicon that is there is kept")
+    command.add_argument("--out", help="folder for rivals.json and rivals.md")
 
 
 def rivals(args: argparse.Namespace) -> int:
@@ -46,19 +53,30 @@ def rivals(args: argparse.Namespace) -> int:
         raise ValueError(f"--seed {args.seed}: must be 0 or more")
     known = {design.name: design for design in all_designs()}
     chosen = [known.get(name) or get_rival(name) for name in args.names or known]
+    built = [] if args.no_silicon else _silicon(args)
     recorded, note = (None, "") if args.no_recorded else _recorded()
     if note and not args.quiet:
         print(note, file=sys.stderr)
     with progress("designs", args.quiet) as report:
         rows = measure_rivals(chosen, recorded, args.seed, report)
+    rows = with_silicon(rows, built)
     if args.out:
-        path = Path(args.out) / "rivals.json"
-        rows = with_silicon(rows, Envelope.load(path).rows if path.is_file() else [])
         count = recorded.shape[0] * recorded.shape[1] if recorded is not None else 0
         notes = {"gaussian_rows": ROWS, "recorded_rows": count, "seed": args.seed}
         write_result(args, "rivals", rows, rivals_page(rows), notes=notes)
     print_json(rows) if args.json else print_table(shown(rows))
     return 0
+
+
+def _silicon(args: argparse.Namespace) -> Sequence[Mapping[str, Any]]:
+    """Measured rows of designs that are built; none where nothing was measured."""
+    from softermax.report import stored
+
+    if args.silicon:
+        return Envelope.load(args.silicon).rows
+    folders = [Path(args.out) if args.out else None, stored.folder()]
+    found = [folder / "rivals-silicon.json" for folder in folders if folder]
+    return next((Envelope.load(path).rows for path in found if path.is_file()), [])
 
 
 def _recorded() -> tuple[Scores | None, str]:

@@ -34,6 +34,8 @@ def register(commands: Commands) -> None:
             "silicon --sensitivity --markdown",
             "silicon --pe --width 32",
             "silicon --sweep --width 16 32 --json",
+            "silicon --rivals ita e2softmax --width 16 32",
+            "silicon --rivals all --width 16 32 --out docs/results",
         ],
     )
     command.add_argument(
@@ -70,7 +72,8 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--out",
         metavar="FOLDER",
-        help="write results and their pages: silicon, sensitivity, pe and pe-what-if, or pe-sweep, .json and .md",
+        help="write results and their pages: silicon, sensitivity, pe and pe-what-if, pe-sweep, or rivals-silicon, "
+        ".json and .md",
     )
     kind = command.add_mutually_exclusive_group()
     kind.add_argument(
@@ -82,6 +85,12 @@ def register(commands: Commands) -> None:
     kind.add_argument(
         "--sweep", action="store_true", help="the processing element's energy for sequences of 64 to 16384"
     )
+    kind.add_argument(
+        "--rivals",
+        nargs="+",
+        metavar="NAME",
+        help="rivals in RTL beside ours, all of them with 'all' (softermax rivals has their accuracy)",
+    )
     command.add_argument("--workers", type=int, help="parallel processes (default: one per core)")
 
 
@@ -90,11 +99,11 @@ def silicon(args: argparse.Namespace) -> int:
         raise ValueError(f"--clock {args.clock}: must be more than 0 (nanoseconds)")
     if args.workers is not None and args.workers < 1:
         raise ValueError(f"--workers {args.workers}: must be 1 or more")
-    of_units = not (args.sensitivity or args.pe or args.sweep)
+    of_units = not (args.sensitivity or args.pe or args.sweep or args.rivals)
     for option, given in (("--spec", args.spec), ("--preset", args.preset)):
         if given and not of_units:
             raise ValueError(
-                f"{option} {given[0]}: the table of units alone takes specs, not --sensitivity, --pe, --sweep"
+                f"{option} {given[0]}: the table of units alone takes specs, not --sensitivity, --pe, --sweep, --rivals"
             )
     if (args.pe or args.sweep) and set(args.width or ()) - set(_PE_WIDTHS):
         raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
@@ -107,7 +116,7 @@ def silicon(args: argparse.Namespace) -> int:
         from softermax.cli import pe
 
         return pe.run(args)
-    return _units(args)
+    return _rivals(args) if args.rivals else _units(args)
 
 
 def _units(args: argparse.Namespace) -> int:
@@ -159,6 +168,25 @@ def _sensitivity(args: argparse.Namespace) -> int:
     print_table(sections[0].rows)
     if note:
         print(f"Gaussian scores only: {note}")
+    return 0
+
+
+def _rivals(args: argparse.Namespace) -> int:
+    from softermax.silicon.pages import rival_sections
+    from softermax.silicon.rivals import measure_rivals
+
+    with progress("silicon", args.quiet) as step:
+        table = measure_rivals(
+            args.rivals, args.library, args.width or [16], args.clock, args.pdk_root, args.workers, step
+        )
+    title = "Rivals in silicon: area, timing and energy"
+    if show(args, "rivals-silicon", title, table.to_json(), rival_sections(table), []):
+        return 0
+    print_table(table.to_json(), f"Units with {table.stimulus} scores")
+    for line in table.late:
+        print(line)
+    print()
+    print_table([asdict(row) for row in table.waiting], "What waits between the units of a whole softmax")
     return 0
 
 

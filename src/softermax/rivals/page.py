@@ -13,13 +13,17 @@ SILICON = ("unit", "width", "library", "area_um2", "pj_per_element", "slack_ns")
 """Keys of a row whose design was built: a design has as many rows as it was built in ways."""
 
 
+WHOLE = "whole"
+"""The unit of a row that is of a whole softmax."""
+
+
 def designs(rows: Sequence[Row]) -> list[Row]:
     """One row per design."""
     return list({row["name"]: row for row in reversed(rows)}.values())[::-1]
 
 
 def shown(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """What a terminal has room for."""
+    """What a terminal has room for: of silicon the whole softmaxes."""
     columns = (
         "name",
         "kind",
@@ -32,15 +36,16 @@ def shown(rows: Sequence[Row]) -> list[dict[str, Any]]:
         "mass_8192",
     )
     built = ("width", "library", "area_um2", "pj_per_element")
+    wholes = [row for row in rows if row.get("unit", WHOLE) == WHOLE]
     has_silicon = any("area_um2" in row for row in rows)
     return [
         {key: row.get(key) for key in (*columns, *(built if has_silicon else ()))}
-        for row in (rows if has_silicon else designs(rows))
+        for row in (wholes if has_silicon else designs(rows))
     ]
 
 
 def with_silicon(rows: Sequence[Row], known: Sequence[Row]) -> list[dict[str, Any]]:
-    """Fresh rows of accuracy with the silicon that earlier rows of the same designs have."""
+    """Rows of accuracy with what was measured of the same designs in silicon."""
     built = {
         name: [row for row in known if row["name"] == name and "area_um2" in row] for name in _names(known)
     }

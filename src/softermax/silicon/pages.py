@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from softermax.paper import figures as paper_figures
+from softermax.silicon.rivals import RivalTable
 from softermax.silicon.sensitivity import NONE, Variation
+from softermax.silicon.stimuli import COLUMNS
 from softermax.silicon.table import UnitRow, UnitTable
 from softermax.silicon.units import NORMALIZATION, SKIP_ZEROS, TAIL
 from softermax.silicon.whole import BOTH, WHOLE
@@ -194,3 +196,24 @@ def sensitivity_sections(found: Sequence[Variation], note: str = "") -> list[Pag
         )
     sections.append(PageSection("Ratios", text + (f"\n\nGaussian scores only: {note}" if note else ""), rows))
     return sections
+
+
+def rival_sections(table: RivalTable) -> list[PageSection]:
+    """The page of `softermax.silicon.rivals`."""
+    words = sum(result.words_equal for result in table.results)
+    text = (
+        f"Energy with glitches, of {table.stimulus} scores in rows of {COLUMNS}, in each design's own words. Every netlist gave the "
+        f"words of its model, {words:,} of them. `{BOTH}` adds the units up, `{WHOLE}` also the memory of what waits between them. "
+        "A design with one unit has nothing that waits. Constants are wired. "
+    )
+    text += (
+        "These miss their clock:\n\n" + "\n".join(f"- {line}" for line in table.late)
+        if table.late
+        else "All meet the clock."
+    )
+    return [
+        PageSection("Units and whole softmaxes", text, table.to_json()),
+        PageSection(
+            "What waits", "Room for two rows in every design.", [asdict(row) for row in table.waiting]
+        ),
+    ]

@@ -139,7 +139,7 @@ class Order:
         return f"{self.unit.label}, {self.library}"
 
 
-def _measure(order: Order, scores: Sequence[Scores]) -> Result:
+def measure_order(order: Order, scores: Sequence[Scores]) -> Result:
     library = pdk.load(order.library, order.pdk_root)
     clock = order.clock_ns or library.description.clock_ns
     return measure_unit(order.unit, library, clock, scores)
@@ -205,7 +205,7 @@ def build_table(
 ) -> UnitTable:
     """Measure every design, in parallel processes, and put ours beside each baseline."""
     scores, note = both_kinds(COPIES * ROWS)
-    work = functools.partial(_measure, scores=scores)
+    work = functools.partial(measure_order, scores=scores)
     found = each(work, orders, workers, progress, lambda order: order.label)
     for order, result in found.items():
         same = [r for o, r in found.items() if o.library == order.library]

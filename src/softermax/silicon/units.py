@@ -47,7 +47,7 @@ SKIP_ZEROS = "+skip-zeros"
 class Design(ABC):
     """Hardware that can be measured."""
 
-    name: ClassVar[str]
+    name: str
     """What it does, such as ``unnormed`` or ``normalization``."""
     design: ClassVar[str]
     """``softermax``, or what the baseline's unit is called."""
@@ -167,8 +167,8 @@ class UnnormedUnit(SpecUnit):
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         raw, mask = self.rows(scores, copies * rows)
         streams = self.streams(raw, mask)
-        slices = _count(streams["slices"], copies)
-        job = _begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
+        slices = count_of(streams["slices"], copies)
+        job = begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
         job.send("slices", RESET_CYCLES, job.payload("slices", streams["slices"]))
         for stream in (name for name in streams if name != "slices"):
             job.receive(stream, streams[stream])
@@ -212,8 +212,8 @@ class NormalizationUnit(SpecUnit):
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         raw, mask = self.rows(scores, copies * rows)
         streams = self.streams(raw, mask)
-        slices = _count(streams["slices"], copies)
-        job = _begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
+        slices = count_of(streams["slices"], copies)
+        job = begun(self, RESET_CYCLES + slices + self.end_cycles, copies, raw.size)
         finished = job.payload("finished", streams["finished"])
         for row in range(rows):
             job.send("finished", RESET_CYCLES + row * slices // rows, finished[row : row + 1])
@@ -242,8 +242,8 @@ class TailUnit(SpecUnit):
         limit = 1 << (VALUE_BITS - 1)
         v = np.clip(np.rint(values), -limit, limit - 1).astype(np.int64)
         streams = tail_streams(self.deferred_spec, raw, mask, v)
-        slices = _count(streams["slices"], copies)
-        job = _begun(self, RESET_CYCLES + slices + DeferredTail.latency + self.end_cycles, copies, raw.size)
+        slices = count_of(streams["slices"], copies)
+        job = begun(self, RESET_CYCLES + slices + DeferredTail.latency + self.end_cycles, copies, raw.size)
         job.send("slices", RESET_CYCLES, job.payload("slices", streams["slices"]))
         job.receive("outputs", streams["outputs"])
         return job
@@ -282,12 +282,12 @@ class TwoPassUnit(BaselineUnit):
         unit = self.component()
         x, mask = self.rows(scores, copies * rows)
         streams = baseline_vectors.two_pass_streams(self.lanes, x, mask, self.base_two)
-        slices = _count(streams["first_pass"], copies) // rows
+        slices = count_of(streams["first_pass"], copies) // rows
         # The next row's first pass runs beside this row's second one, two cycles later so that the max
         # is free when it is needed.
         period = slices + 2
         cycles = RESET_CYCLES + (rows + 1) * period + unit.max_latency + unit.sum_latency + 2
-        job = _begun(self, cycles, copies, x.size)
+        job = begun(self, cycles, copies, x.size)
         payload = job.payload("first_pass", streams["first_pass"])
         for row in range(rows):
             of_row, begin = payload[row * slices : (row + 1) * slices], RESET_CYCLES + row * period
@@ -309,8 +309,8 @@ class OnlineUnit(BaselineUnit):
         unit = self.component()
         x, mask = self.rows(scores, copies * rows)
         streams = baseline_vectors.online_streams(self.lanes, x, mask)
-        slices, pace = _count(streams["slices"], copies), unit.cycles_per_slice
-        job = _begun(self, RESET_CYCLES + pace * slices + unit.sum_latency + 6, copies, x.size)
+        slices, pace = count_of(streams["slices"], copies), unit.cycles_per_slice
+        job = begun(self, RESET_CYCLES + pace * slices + unit.sum_latency + 6, copies, x.size)
         payload = job.payload("slices", streams["slices"])
         for at in range(slices):
             job.send("slices", RESET_CYCLES + pace * at, payload[at : at + 1])
@@ -331,8 +331,8 @@ class DivisionUnit(BaselineUnit):
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         x, mask = self.rows(scores, copies * rows)
         streams = baseline_vectors.division_streams(self.lanes, x, mask, self.base_two)
-        slices = _count(streams["unnormed"], copies)
-        job = _begun(self, RESET_CYCLES + slices + Division.latency + 4, copies, x.size)
+        slices = count_of(streams["unnormed"], copies)
+        job = begun(self, RESET_CYCLES + slices + Division.latency + 4, copies, x.size)
         job.send("unnormed", RESET_CYCLES, job.payload("unnormed", streams["unnormed"]))
         job.hold("sums", RESET_CYCLES, job.payload("sums", streams["sums"]), slices // rows)
         job.receive("probabilities", streams["probabilities"])
@@ -352,8 +352,8 @@ class FactorUnit(BaselineUnit):
         unit = self.component()
         x, mask = self.rows(scores, copies * rows)
         streams = baseline_vectors.factor_streams(self.lanes, x, mask)
-        slices = _count(streams["maxima"], copies)
-        job = _begun(self, RESET_CYCLES + slices + unit.ahead + unit.latency + 4, copies, x.size)
+        slices = count_of(streams["maxima"], copies)
+        job = begun(self, RESET_CYCLES + slices + unit.ahead + unit.latency + 4, copies, x.size)
         job.send("maxima", RESET_CYCLES, job.payload("maxima", streams["maxima"]))
         job.hold("rows", RESET_CYCLES, job.payload("rows", streams["rows"]), slices // rows)
         job.send("unnormed", RESET_CYCLES + unit.ahead, job.payload("unnormed", streams["unnormed"]))
@@ -371,12 +371,12 @@ _COUNTERPARTS: dict[tuple[str, str], type[BaselineUnit]] = {
 }
 
 
-def _count(stream: Mapping[str, IntArray], copies: int) -> int:
+def count_of(stream: Mapping[str, IntArray], copies: int) -> int:
     """A stream's transfers in each copy."""
     return len(next(iter(stream.values()))) // copies
 
 
-def _begun(unit: Unit, cycles: int, copies: int, elements: int) -> GateJob:
+def begun(unit: Unit, cycles: int, copies: int, elements: int) -> GateJob:
     job = GateJob(unit.component(), cycles, copies, elements)
     job.reset()
     return job

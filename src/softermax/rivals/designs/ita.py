@@ -13,7 +13,7 @@ from softermax.rivals.designs.arrays import Array, namespace, running_max, slice
 from softermax.rivals.designs.interface import About, Needs, Normalised, Unnormed, kept
 
 PART = 16
-"""Elements that the row's max and sum take in at once."""
+"""Of the authors' accelerator."""
 ONE = 256
 LOWEST = -128
 
@@ -28,6 +28,8 @@ class Ita(Normalised):
 
     name: str = "ita"
     shift: int = 3
+    part: int = PART
+    """Elements that the row's max and sum take in at once."""
 
     about: About = About(
         title="ITA",
@@ -67,11 +69,11 @@ class Ita(Normalised):
         """As in pass 2, with the sum of pass 1, whose truncations depend on the order of the maxima."""
         xp = namespace(raw)
         keep = kept(raw, mask)
-        scores = slices(xp.where(keep, raw, LOWEST), PART, LOWEST)
+        scores = slices(xp.where(keep, raw, LOWEST), self.part, LOWEST)
         maxima = running_max(xp.amax(scores, axis=-1))
         highest = maxima[..., -1:]
         powers = self._power(xp.full_like(scores, ONE), maxima[..., None] - scores)
-        sums = xp.sum(xp.where(slices(keep, PART, False), powers, 0), axis=-1)
+        sums = xp.sum(xp.where(slices(keep, self.part, False), powers, 0), axis=-1)
         total = xp.zeros_like(highest)
         before = xp.full_like(highest, LOWEST)
         for part in range(sums.shape[-1]):

@@ -1,12 +1,12 @@
 """The RTL as bodies of `softermax verify`: the top, the two units one after the other, the attention tail, and
-the FP16 baselines, each against its own model."""
+the FP16 baselines and rivals, each against its own model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from softermax.extras import need
-from softermax.rtl.verification import baseline, units
+from softermax.rtl.verification import baseline, rivals, units
 from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
 from softermax.verify import Body
 
@@ -25,6 +25,7 @@ def bodies() -> list[Body]:
         Body(
             "RTL FP16 online", baseline.run_online, _only(paper), share=0.5, expected=baseline.expected_online
         ),
+        *rivals.bodies(_only(paper)),
     ]
 
 

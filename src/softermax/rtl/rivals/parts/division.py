@@ -1,0 +1,68 @@
+"""A constant over a row's sum: one divider that all lanes share, a few bits of the quotient per cycle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data
+
+from softermax.rtl.pipeline import register
+from softermax.rtl.rivals.parts.row_normalization import RowUnit
+
+
+class Division(RowUnit):
+    """``dividend // total`` for totals of at least ``least``, by trial subtraction, ``per_cycle`` bits per cycle.
+
+    The quotient's bits push the dividend's out of one register: of these only the lower ones are there to start with, the
+    others stand in the remainder. What of a row is needed beside the quotient goes along.
+    """
+
+    def __init__(
+        self,
+        dividend: int,
+        finished: data.StructLayout,
+        least: int,
+        per_cycle: int = 1,
+        beside: tuple[str, ...] = (),
+    ) -> None:
+        self._dividend = dividend
+        self._per_cycle = per_cycle
+        self._beside = beside
+        self._divisor_bits = finished["total"].width
+        needed = (dividend // least).bit_length()
+        self.quotient_bits = needed
+        cycles = -(-needed // per_cycle)
+        self._padded = cycles * per_cycle
+        kept = {name: finished[name].shape for name in beside}
+        factor = data.StructLayout({"quotient": unsigned(needed), **kept})
+        super().__init__(finished, factor, cycles)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        take = self.start
+        divisor = register(m, self.finished.total, take, "divisor")
+        for name in self._beside:
+            m.d.comb += self.factor[name].eq(register(m, self.finished[name], take, f"{name}_kept"))
+        # Above its last bits the dividend is smaller than any divisor: it is the first remainder.
+        bits = self._padded
+        remainder = Signal(self._divisor_bits, reset_less=True)
+        quotient = Signal(bits, reset_less=True)
+        first, low = self._dividend >> bits, self._dividend & ((1 << bits) - 1)
+        left: Value = remainder
+        places: list[Value] = []
+        for step in range(self._per_cycle):
+            shifted = Cat(quotient[bits - 1 - step], left)
+            difference = Signal(self._divisor_bits + 2, name=f"difference_{step}")
+            m.d.comb += difference.eq(shifted - divisor)
+            fits = ~difference[-1]
+            rest = Signal(self._divisor_bits, name=f"rest_{step}")
+            m.d.comb += rest.eq(Mux(fits, difference, shifted))
+            left = rest
+            places.insert(0, fits)
+        with m.If(take):
+            m.d.sync += [remainder.eq(Const(first)), quotient.eq(Const(low))]
+        with m.Elif(self.working):
+            m.d.sync += [remainder.eq(left), quotient.eq(Cat(*places, quotient))]
+        m.d.comb += self.factor.quotient.eq(quotient)
+        return m

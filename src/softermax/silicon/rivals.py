@@ -1,0 +1,238 @@
+"""Rivals in silicon: their units and whole softmaxes beside ours, in the same cells, at the same clock, on the same scores.
+
+A rival takes the recorded scores in words of its own, with the scale that it calibrates on them. Its constants are wired. A whole
+softmax is its units and the memory of what waits between them, with room for two rows, as everywhere (`softermax.silicon.whole`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from softermax.fixedpoint import IntArray
+from softermax.golden import BoolArray
+from softermax.progress import Progress, silent
+from softermax.rivals import PREFIX, Rival
+from softermax.rtl.rivals.parts.interface import WHOLE, Hardware
+from softermax.rtl.rivals.parts.row_normalization import RowNormalization
+from softermax.rtl.rivals.parts.two_pass import TwoPassSum
+from softermax.rtl.rivals.registry import built, get_hardware
+from softermax.silicon import pdk
+from softermax.silicon.flow import COPIES, ROWS, Result
+from softermax.silicon.jobs import RESET_CYCLES, GateJob
+from softermax.silicon.memory import NODE_OF_LIBRARY
+from softermax.silicon.parallel import each
+from softermax.silicon.stimuli import Scores, both_kinds
+from softermax.silicon.table import Order, WaitingRow, measure_order, waiting_cost
+from softermax.silicon.timing import require_possible
+from softermax.silicon.units import SpecUnit, Unit, begun, count_of, paper_at, units_of
+from softermax.silicon.whole import BOTH, UnitFigures, Waiting, added, waiting_of_spec
+
+OURS = ("paper", "row-scaled", "lean", "lean-row-scaled")
+"""What stands beside rivals: the presets, as the rivals' table calls them, folded to base e."""
+_END_CYCLES = 8
+"""After the last transfer was due."""
+
+
+@dataclass(frozen=True)
+class RivalUnit(Unit):
+    """A unit of a rival, of which the constants are known."""
+
+    rival: Rival
+    lanes: int
+    name: str
+    design = "rival"
+    module = "rival_unit"
+
+    @property
+    def hardware(self) -> Hardware:
+        return get_hardware(self.rival.name)
+
+    @property
+    def width(self) -> int:
+        return self.lanes
+
+    @property
+    def shown(self) -> str:
+        return PREFIX + self.rival.name
+
+    def described(self) -> dict[str, object]:
+        return super().described() | {"design": self.shown}
+
+    def make(self) -> object:
+        return self.hardware.make(self.name, self.rival, self.lanes)
+
+    def rows(self, scores: Scores, count: int) -> tuple[IntArray, BoolArray]:
+        raw = self.rival.quantize(scores.values[:count].astype(np.float64))
+        return raw, np.ones(raw.shape, dtype=np.bool_)
+
+    def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
+        raw, mask = self.rows(scores, copies * rows)
+        streams = self.hardware.streams(self.rival, self.lanes, raw, mask)[self.name]
+        unit = self.component()
+        per_row = -(-raw.shape[1] // self.lanes)
+        inputs: dict[str, tuple[int, int]] = {}
+        """Stream to the cycle of its first transfer, and from there to the same of the next row."""
+        if isinstance(unit, TwoPassSum):
+            # The next row's first pass runs beside this row's second one, two cycles later so that the max is free.
+            period = per_row + 2
+            inputs = {"first_pass": (0, period), "second_pass": (per_row + unit.max_latency, period)}
+            last = per_row + unit.max_latency + rows * period + unit.sum_latency
+        elif isinstance(unit, RowNormalization):
+            period = max(per_row, unit.row_unit.cycles + 1)
+            inputs = {"finished": (0, period), "kept": (unit.row_latency, period)}
+            last = unit.row_latency + rows * period + unit.latency
+        else:
+            inputs = {"slices": (0, per_row)}
+            last = rows * per_row + max(unit.latency, getattr(unit, "sum_latency", 0))
+        job = begun(self, RESET_CYCLES + last + _END_CYCLES, copies, raw.size)
+        for stream, (start, period) in inputs.items():
+            payload = job.payload(stream, streams[stream])
+            each_row = count_of(streams[stream], copies) // rows
+            for row in range(rows):
+                of_row = payload[row * each_row : (row + 1) * each_row]
+                job.send(stream, RESET_CYCLES + start + row * period, of_row)
+        for stream in streams:
+            if stream not in inputs:
+                job.receive(stream, streams[stream])
+        return job
+
+
+@dataclass(frozen=True)
+class RivalRow:
+    """A unit of a rival or of ours, or a whole softmax."""
+
+    name: str
+    unit: str
+    width: int
+    library: str
+    clock_ns: float
+    slack_ns: float
+    area_um2: float
+    pj_per_element: float
+    pj_zero_delay: float
+
+
+@dataclass(frozen=True)
+class RivalTable:
+    rows: list[RivalRow]
+    waiting: list[WaitingRow]
+    results: list[Result]
+    stimulus: str
+    note: str
+    """Why there are no recorded scores, if there are none."""
+
+    def to_json(self) -> list[dict[str, object]]:
+        return [asdict(row) for row in self.rows]
+
+    @property
+    def late(self) -> list[str]:
+        """What to say of designs that miss the clock."""
+        return [
+            f"{row.name} {row.unit}, {row.width} wide, {row.library}: misses {row.clock_ns} ns by {-row.slack_ns} ns"
+            for row in self.rows
+            if row.slack_ns < 0
+        ]
+
+
+def rival_orders(
+    names: Sequence[str],
+    libraries: Sequence[str],
+    widths: Sequence[int],
+    clock_ns: float | None,
+    pdk_root: str | None,
+    scores: Scores,
+) -> list[Order]:
+    """The units of some rivals, ``all`` for every one that is built, then ours. Names are checked before any work."""
+    chosen = list(built()) if "all" in names else list(dict.fromkeys(names))
+    hardware = [get_hardware(name.removeprefix(PREFIX)) for name in chosen]
+    values = scores.values.astype(np.float64)
+    units: list[Unit] = []
+    for width in widths:
+        for one in hardware:
+            rival = one.fitted(one.model.calibrated(values), width)
+            units += [RivalUnit(rival, width, name) for name in one.units]
+        for preset in OURS:
+            units += units_of(paper_at(width) if preset == "paper" else preset, width)
+    orders = []
+    for library in libraries:
+        loaded = pdk.load(library, pdk_root)
+        require_possible(loaded, clock_ns or loaded.description.clock_ns)
+        orders += [Order(unit, library, pdk_root, clock_ns) for unit in units]
+    return orders
+
+
+def measure_rivals(
+    names: Sequence[str],
+    libraries: Sequence[str] = ("nangate45",),
+    widths: Sequence[int] = (16,),
+    clock_ns: float | None = None,
+    pdk_root: str | None = None,
+    workers: int | None = None,
+    progress: Progress = silent,
+) -> RivalTable:
+    """Measure every unit, in parallel processes, and add whole softmaxes up."""
+    scores, note = both_kinds(COPIES * ROWS)
+    orders = rival_orders(names, libraries, widths, clock_ns, pdk_root, scores[0])
+    work = functools.partial(measure_order, scores=scores)
+    found = each(work, orders, workers, progress, lambda order: order.label)
+    rows, waiting = _rows(found, scores[0].name)
+    return RivalTable(rows, waiting, list(found.values()), scores[0].name, note)
+
+
+def _rows(found: Mapping[Order, Result], stimulus: str) -> tuple[list[RivalRow], list[WaitingRow]]:
+    together: dict[tuple[str, int, str], dict[str, Order]] = {}
+    for order in found:
+        key = (order.library, order.unit.width, _name(order.unit))
+        together.setdefault(key, {})[order.unit.name] = order
+    rows: list[RivalRow] = []
+    waiting: dict[WaitingRow, None] = {}
+    for (library, width, name), orders in together.items():
+        results = {unit: found[order] for unit, order in orders.items()}
+        clock = next(iter(results.values())).clock_ns
+        figures = {unit: UnitFigures.of(result, stimulus) for unit, result in results.items()}
+        if WHOLE not in figures:
+            figures[BOTH] = added(figures.values())
+            kept = _kept(next(iter(orders.values())).unit)
+            if library in NODE_OF_LIBRARY:
+                cost = waiting_cost(next(iter(results.values())), kept)
+                figures[WHOLE] = figures[BOTH] + cost
+                what = ", ".join(one.what for one in kept)
+                bits = round(sum(one.slice_bits for one in kept) / width, 2)
+                memory = (round(cost.area_um2, 1), round(cost.pj, 4))
+                waiting[WaitingRow(library, width, name, what, bits, *memory)] = None
+        rows += [_row(name, unit, width, library, clock, one) for unit, one in figures.items()]
+    return rows, list(waiting)
+
+
+def _name(unit: Unit) -> str:
+    """As the rivals' table calls the design of a unit."""
+    if isinstance(unit, RivalUnit):
+        return unit.rival.name
+    assert isinstance(unit, SpecUnit)
+    return f"{unit.preset}+fold"
+
+
+def _kept(unit: Unit) -> tuple[Waiting, ...]:
+    if isinstance(unit, RivalUnit):
+        kept = unit.hardware.waiting(unit.rival)
+        return tuple(Waiting(one.what, one.bits, unit.width, one.beside, reads=one.reads) for one in kept)
+    assert isinstance(unit, SpecUnit)
+    return waiting_of_spec(unit.rows_spec)
+
+
+def _row(name: str, unit: str, width: int, library: str, clock: float, figures: UnitFigures) -> RivalRow:
+    return RivalRow(
+        name,
+        unit,
+        width,
+        library,
+        clock,
+        round(figures.slack_ns, 4),
+        round(figures.area_um2, 2),
+        round(figures.pj, 5),
+        round(figures.pj_zero_delay, 5),
+    )
