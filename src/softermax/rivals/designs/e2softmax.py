@@ -9,19 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.rivals.designs.arrays import Array, leading_one, namespace
-from softermax.rivals.designs.interface import About, Needs, Normalised, magnitude
+from softermax.rivals.designs.arrays import Array, leading_one, look_up, namespace, running_max, slices
+from softermax.rivals.designs.interface import About, Needs, Normalised, Unnormed, kept, magnitude
 
 CODES = 15
+LOWEST = -128
 CONSTANTS = (209, 145)
 """0.818 and 0.568 in 8 bits: the mean of 1/(1+s) where the bit after the leading one is 0, and where it is 1."""
 
 
 @dataclass(frozen=True)
 class E2Softmax(Normalised):
-    """Wang et al., ICCAD 2023. There is no official code; widths of sum and output are chosen here."""
+    """Wang et al., ICCAD 2023. There is no official code; widths of sum and output are chosen here.
+
+    ``e2softmax-online`` takes a row in one pass, as the paper's hardware does.
+    """
 
     name: str = "e2softmax"
+    part: int | None = None
+    """Elements that the row's max takes in at once, as they come; None: the max is known first."""
 
     about: About = About(
         title="SOLE E2Softmax",
@@ -67,6 +73,35 @@ class E2Softmax(Normalised):
     def exponentials(self) -> NDArray[np.int64]:
         return np.int64(1 << CODES) >> self.codes()
 
+    def unnormed(self, raw: Array, mask: Array | None = None) -> Unnormed:
+        """With parts, codes refer to the max so far, and the sum is shifted by the code of what that grows by. At the end
+        every code moves on by that of what its max is below the row's."""
+        if self.part is None:
+            return super().unnormed(raw, mask)
+        xp = namespace(raw)
+        keep = kept(raw, mask)
+        maxima, codes = self.online(raw, mask)
+        taken = slices(keep, self.part, False)
+        sums = xp.sum(xp.where(taken, self.unit >> codes, 0), axis=-1)
+        total = xp.zeros_like(maxima[..., :1])
+        before = maxima[..., :1]
+        for part in range(sums.shape[-1]):
+            now = maxima[..., part : part + 1]
+            total = (total >> look_up(self.codes(), now - before)) + sums[..., part : part + 1]
+            before = now
+        moved = codes + look_up(self.codes(), maxima[..., -1:] - maxima)[..., None]
+        e = xp.where(taken, self.unit >> moved, 0)
+        e = e.reshape(*e.shape[:-2], -1)[..., : raw.shape[-1]]
+        return Unnormed(e, self.unit, total)
+
+    def online(self, raw: Array, mask: Array | None = None) -> tuple[Array, Array]:
+        """The running max of every part (..., parts), and the codes that refer to it (..., parts, elements)."""
+        assert self.part is not None
+        xp = namespace(raw)
+        scores = slices(xp.where(kept(raw, mask), raw, LOWEST), self.part, LOWEST)
+        maxima = running_max(xp.amax(scores, axis=-1))
+        return maxima, look_up(self.codes(), maxima[..., None] - scores)
+
     def normalize(self, e: Array, total: Array) -> Array:
         xp = namespace(e)
         one = leading_one(total)
@@ -76,4 +111,4 @@ class E2Softmax(Normalised):
         return (constant * e) >> one
 
 
-DESIGNS = (E2Softmax(),)
+DESIGNS = (E2Softmax(), E2Softmax("e2softmax-online", part=16))

@@ -78,17 +78,20 @@ class Hardware(ABC):
         return sliced("y", design.words(raw, mask), lanes)
 
 
-def sliced(name: str, words: IntArray, lanes: int) -> Fields:
-    """Words of rows as slices."""
-    found = cut(words, lanes)
+def sliced(name: str, words: IntArray, lanes: int, fill: int = 0) -> Fields:
+    """Words of rows as slices, the last one of a row filled up."""
+    found = cut(words - fill, lanes) + fill
     return {name: found, "last": places(len(words), len(found) // len(words))["last"]}
 
 
 class TwoPassHardware(Hardware):
     """A design that needs its max first: `TwoPassSum` and `RowNormalization`.
 
-    By default the model's exponentials wait as they are, and its total is the row's.
+    Its total is the model's, unless it says otherwise.
     """
+
+    masked: ClassVar[int] = 0
+    """What waits of an element that is masked."""
 
     @abstractmethod
     def kept_words(self, design: Any, raw: IntArray, mask: BoolArray) -> IntArray:
@@ -100,7 +103,7 @@ class TwoPassHardware(Hardware):
 
     def streams(self, design: Any, lanes: int, raw: IntArray, mask: BoolArray) -> dict[str, Streams]:
         scores = slice_fields(lanes, raw, mask)
-        kept = sliced("u", self.kept_words(design, raw, mask), lanes)
+        kept = sliced("u", self.kept_words(design, raw, mask), lanes, self.masked)
         finished = {"total": self.totals(design, raw, mask)}
         return {
             UNNORMED: {"first_pass": scores, "second_pass": scores, "kept": kept, "finished": finished},

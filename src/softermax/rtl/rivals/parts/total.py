@@ -31,6 +31,7 @@ class Total(wiring.Component):
     """Adds the words of each slice up, and slices to their row's sum. ``tree_stages`` registers stand before the row's."""
 
     def __init__(self, word_bits: int, lanes: int, bits: int, levels: int = LEVELS) -> None:
+        self._lanes = lanes
         self._levels = levels
         self._bits = bits
         self._slice_bits = (lanes * ((1 << word_bits) - 1)).bit_length()
@@ -46,7 +47,7 @@ class Total(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        words: list[Value] = [self.terms[lane] for lane in range(len(self.terms.shape()))]
+        words: list[Value] = [self.terms[lane] for lane in range(self._lanes)]
         for stage in range(self.tree_stages):
             added = carry_save(m, words, self._slice_bits, f"tree_{stage}", self._levels)
             words = [
