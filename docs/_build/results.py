@@ -426,6 +426,16 @@ def compared() -> list[ResultRow]:
     return rows
 
 
+def tables_classified() -> list[ResultRow]:
+    """TabPFN, which needs no training: accuracy on each table with each softmax."""
+    found = figures.rows("tabpfn")
+    return [
+        {"softmax": attention if attention == "exact" else f"`{attention}`"}
+        | {row["table"]: f"{row['accuracy']:.1f}" for row in found if row["attention"] == attention}
+        for attention in dict.fromkeys(row["attention"] for row in found)
+    ]
+
+
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "runtime": runtime,
     "units": units,
@@ -435,6 +445,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "perplexity": perplexity,
     "speed": speed,
     "compared": compared,
+    "tables classified": tables_classified,
     "summary": summary,
     "lean sets": lean_sets,
     "lean words": lean_words,
