@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from softermax import gpu
 from softermax.extras import need
 from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from softermax.golden import BoolArray
     from softermax.verify import AttentionCase, Body, FloatArray
 
+gpu.register()
+
 __all__ = ["Gradient", "attention", "int8_attention", "softermax", "softermax_int8"]
 
 
@@ -51,9 +54,10 @@ def softermax(
     order, backward and forward, and pass ``torch.func``: a derivative of the gradient treats the probabilities in it
     by the same rule.
 
-    The native core computes what it covers (``softermax info``), PyTorch the rest and what ``torch.func``
-    transforms, with the same bits. A NaN or infinity that is not masked is an error; where raising is not possible,
-    under ``vmap`` and in code compiled without the core, it comes out as NaN.
+    On a CPU the native core computes what it covers (``softermax info``), on a GPU the Triton kernels of the extra ``gpu``
+    do, PyTorch the rest and what ``torch.func`` transforms, with the same bits. A NaN or infinity that is not masked is
+    an error; where raising is not possible, under ``vmap`` and in code compiled without the core, it comes out as NaN. Of a
+    row that the Triton kernels compute all comes out as NaN: to raise, a GPU would have to be waited for.
     """
     _check(x, dim, spec, gradient)
     check_mask(mask, x.shape, x.device)

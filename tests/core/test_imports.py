@@ -121,6 +121,13 @@ def test_hardware_never_imports_torch_or_the_rooms_that_do() -> None:
                     assert top(other) in allowed | {""}, f"{module} imports {other}"
 
 
+def test_kernels_for_gpus_know_pytorchs_operators_and_never_who_uses_them() -> None:
+    for module, other in edges():
+        if top(module) == "gpu":
+            allowed = FOUNDATION | {"golden", "gpu", "pytorch", "verify"}
+            assert top(other) in allowed, f"{module} imports {other}"
+
+
 def test_nothing_imports_the_command_line_and_it_alone_the_report_and_the_explorer() -> None:
     for module, other in edges():
         if top(other) != top(module):

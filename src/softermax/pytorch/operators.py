@@ -1,11 +1,12 @@
-"""The native core as PyTorch operators: ``torch.ops.softermax.*``, with fake kernels and gradients.
+"""The operators of PyTorch, ``torch.ops.softermax.*``, with fake kernels, gradients, and the native core for CPUs.
 
-A spec travels as text (`softermax.pytorch.registry`). Rows lie along the last axis.
+Another device joins with kernels of its own under the same names (`softermax.gpu`) and `DEVICES`. A spec travels as text (`softermax.pytorch.registry`). Rows lie along the last axis.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from softermax.extras import need
@@ -33,9 +34,14 @@ def takes_spec(spec: AnySpec) -> bool:
     return isa() is not None and isinstance(spec, SoftermaxSpec) and refusal(spec) is None
 
 
+DEVICES: dict[str, Callable[[AnySpec], bool]] = {"cpu": takes_spec}
+"""The types of devices that the operators have kernels for, with whether these compute rows with a spec."""
+
+
 def takes(x: Tensor, spec: AnySpec) -> bool:
     """Whether `softermax` here computes these scores; else PyTorch does."""
-    return x.device.type == "cpu" and x.dtype in FLOATS and x.layout == torch.strided and takes_spec(spec)
+    kernels = DEVICES.get(x.device.type)
+    return kernels is not None and x.dtype in FLOATS and x.layout == torch.strided and kernels(spec)
 
 
 def softermax(x: Tensor, keep: Tensor | None, spec: SoftermaxSpec) -> Tensor:
@@ -83,12 +89,24 @@ def quantize_int8(x: Tensor) -> tuple[Tensor, float]:
     return out, scale
 
 
-def _check_scores(x: Tensor, dtypes: tuple[torch.dtype, ...], mask: Tensor | None) -> None:
+def check_scores(x: Tensor, dtypes: tuple[torch.dtype, ...], mask: Tensor | None) -> None:
     if x.dtype not in dtypes:
         raise TypeError(f"scores must be {' or '.join(str(d) for d in dtypes)}, got {x.dtype}")
     if x.dim() == 0:
         raise ValueError("scores need at least one dimension, got a scalar")
     check_mask(mask, x.shape, x.device)
+
+
+def check_grad(grad: Tensor, words: Tensor) -> None:
+    if grad.dtype not in FLOATS or grad.shape != words.shape:
+        raise ValueError(
+            f"grad must be a float tensor of shape {tuple(words.shape)}, got {grad.dtype} {tuple(grad.shape)}"
+        )
+
+
+def check_causal(causal: bool, shape: tuple[int, ...]) -> None:
+    if causal and len(shape) < 2:
+        raise ValueError(f"causal needs rows and columns, got shape {tuple(shape)}")
 
 
 def _dense_rows(x: Tensor) -> Tensor:
@@ -109,11 +127,16 @@ def _batch(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, list[
     return x, keep, [lead, list(x.stride()[:-1]), keep_stride, x.shape[-1], pointer]
 
 
-def _exponent_like(x: Tensor, spec: SoftermaxSpec) -> Tensor:
+def exponent_like(x: Tensor, spec: SoftermaxSpec) -> Tensor:
     return x.new_empty(x.shape[:-1] if spec.output_mode == "row-scaled" else (0,), dtype=torch.int32)
 
 
-def _marks_like(x: Tensor) -> Tensor:
+def words_like(x: Tensor, spec: SoftermaxSpec) -> Tensor:
+    """Output words that training keeps: a byte each, wherever they fit."""
+    return x.new_empty(x.shape, dtype=torch.uint8 if spec.output.bits <= 8 else torch.int32)
+
+
+def marks_like(x: Tensor) -> Tensor:
     """Per row one byte, whether any score saturated, and then a bit per score."""
     return x.new_empty((*x.shape[:-1], 1 + (x.shape[-1] + 7) // 8), dtype=torch.uint8)
 
@@ -121,7 +144,7 @@ def _marks_like(x: Tensor) -> Tensor:
 def _rows_float(
     x: Tensor, mask: Tensor | None, text: str, words: Tensor | None, marks: Tensor | None, exponent: Tensor
 ) -> Tensor:
-    _check_scores(x, tuple(FLOATS), mask)
+    check_scores(x, tuple(FLOATS), mask)
     core_spec = native_spec(rows_spec_of(text))
     y = torch.empty(x.shape, dtype=x.dtype)
     if x.numel() == 0:
@@ -149,7 +172,7 @@ def _forward_fake(x: Tensor, mask: Tensor | None, spec: str) -> Tensor:
     return x.new_empty(x.shape)
 
 
-def _link_like(x: Tensor) -> Tensor:
+def link_like(x: Tensor) -> Tensor:
     """Zeros that take no memory, and through which the gradient of a gradient reaches the scores.
 
     Backward needs the words alone, a byte each. Only its own derivative needs to know that the words
@@ -159,22 +182,20 @@ def _link_like(x: Tensor) -> Tensor:
 
 
 def _training(x: Tensor, mask: Tensor | None, spec: str) -> tuple[Tensor, ...]:
-    words = torch.empty(x.shape, dtype=torch.uint8)
-    marks, exponent = _marks_like(x), _exponent_like(x, rows_spec_of(spec))
-    return _rows_float(x, mask, spec, words, marks, exponent), words, marks, exponent, _link_like(x)
+    known = rows_spec_of(spec)
+    words, marks, exponent = words_like(x, known), marks_like(x), exponent_like(x, known)
+    return _rows_float(x, mask, spec, words, marks, exponent), words, marks, exponent, link_like(x)
 
 
 def _training_fake(x: Tensor, mask: Tensor | None, spec: str) -> tuple[Tensor, ...]:
-    words, exponent = x.new_empty(x.shape, dtype=torch.uint8), _exponent_like(x, rows_spec_of(spec))
-    return x.new_empty(x.shape), words, _marks_like(x), exponent, _link_like(x)
+    known = rows_spec_of(spec)
+    words, marks, exponent = words_like(x, known), marks_like(x), exponent_like(x, known)
+    return x.new_empty(x.shape), words, marks, exponent, link_like(x)
 
 
 def _backward(grad: Tensor, words: Tensor, marks: Tensor, exponent: Tensor, spec: str) -> Tensor:
     known = rows_spec_of(spec)
-    if grad.dtype not in FLOATS or grad.shape != words.shape:
-        raise ValueError(
-            f"grad must be a float tensor of shape {tuple(words.shape)}, got {grad.dtype} {tuple(grad.shape)}"
-        )
+    check_grad(grad, words)
     grad = grad.contiguous()
     dx = torch.empty(grad.shape, dtype=grad.dtype)
     if grad.numel():
@@ -194,11 +215,10 @@ def _backward_fake(grad: Tensor, words: Tensor, marks: Tensor, exponent: Tensor,
 def _int8_rows(
     raw: Tensor, spec: str, mask: Tensor | None, lengths: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    _check_scores(raw, (torch.int8,), mask)
+    check_scores(raw, (torch.int8,), mask)
     check_lengths(lengths)
     core_spec = native_spec(rows_spec_of(spec))
-    if causal and raw.dim() < 2:
-        raise ValueError(f"causal needs rows and columns, got shape {tuple(raw.shape)}")
+    check_causal(causal, raw.shape)
     counts = None
     if lengths is not None:
         counts = lengths.clamp(max=raw.shape[-1]).to(torch.int32).expand(raw.shape[:-1]).contiguous()
@@ -248,7 +268,7 @@ def _restored(words: Tensor, marks: Tensor, exponent: Tensor, spec: SoftermaxSpe
     y = words.float() * spec.output.lsb
     if exponent.numel():
         y = y * torch.exp2(-exponent.float()).unsqueeze(-1)
-    bits = (marks[..., 1:].unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8)) & 1
+    bits = (marks[..., 1:].unsqueeze(-1) >> torch.arange(8, dtype=torch.uint8, device=marks.device)) & 1
     return y, bits.flatten(-2)[..., : words.shape[-1]] == 1
 
 

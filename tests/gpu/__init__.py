@@ -1,0 +1,1 @@
+"""Triton kernels, in the interpreter."""
