@@ -30,7 +30,7 @@ def test_a_small_unit_from_rtl_to_energy(nangate45: Library) -> None:
 
 
 def test_orders_have_every_unit_at_every_width_and_ours_beside() -> None:
-    orders = rival_orders(["all"], ["nangate45"], [16, 32], None, None, gaussian(4))
+    orders = rival_orders(["all"], ["nangate45"], [16, 32], None, None, gaussian(12))
     for name, hardware in built().items():
         found = [
             (order.unit.name, order.unit.width)
@@ -45,4 +45,4 @@ def test_orders_have_every_unit_at_every_width_and_ours_beside() -> None:
 
 def test_an_unknown_rival_is_refused_before_any_work() -> None:
     with pytest.raises(ValueError, match="rival 'nobody': in RTL it must be one of"):
-        rival_orders(["nobody"], ["nangate45"], [16], None, None, gaussian(4))
+        rival_orders(["nobody"], ["nangate45"], [16], None, None, gaussian(12))

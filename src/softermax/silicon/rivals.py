@@ -1,7 +1,8 @@
 """Rivals in silicon: their units and whole softmaxes beside ours, in the same cells, at the same clock, on the same scores.
 
-A rival takes the recorded scores in words of its own, with the scale that it calibrates on them. Its constants are wired. A whole
-softmax is its units and the memory of what waits between them, with room for two rows, as everywhere (`softermax.silicon.whole`).
+A rival takes the recorded scores in words of its own. Its constants are wired: those that it calibrates on one layer's scores,
+the layer in the middle by its largest score. Scores of other layers that are larger saturate. A whole softmax is its units and the
+memory of what waits between them, with room for two rows, as everywhere (`softermax.silicon.whole`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
@@ -33,6 +35,8 @@ from softermax.silicon.whole import BOTH, UnitFigures, Waiting, added, waiting_o
 
 OURS = ("paper", "row-scaled", "lean", "lean-row-scaled")
 """What stands beside rivals: the presets, as the rivals' table calls them, folded to base e."""
+_LAYERS = 6
+"""Of the recorded model."""
 _END_CYCLES = 8
 """After the last transfer was due."""
 
@@ -149,7 +153,7 @@ def rival_orders(
     """The units of some rivals, ``all`` for every one that is built, then ours. Names are checked before any work."""
     chosen = list(built()) if "all" in names else list(dict.fromkeys(names))
     hardware = [get_hardware(name.removeprefix(PREFIX)) for name in chosen]
-    values = scores.values.astype(np.float64)
+    values = middle_layer(scores)
     units: list[Unit] = []
     for width in widths:
         for one in hardware:
@@ -163,6 +167,14 @@ def rival_orders(
         require_possible(loaded, clock_ns or loaded.description.clock_ns)
         orders += [Order(unit, library, pdk_root, clock_ns) for unit in units]
     return orders
+
+
+def middle_layer(scores: Scores) -> NDArray[np.float64]:
+    """Rows of the layer whose largest score is the median of all layers'; rows come layer by layer."""
+    layers = sorted(
+        np.array_split(scores.values.astype(np.float64), _LAYERS), key=lambda rows: np.abs(rows).max()
+    )
+    return layers[_LAYERS // 2]
 
 
 def measure_rivals(
