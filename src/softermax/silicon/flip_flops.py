@@ -9,6 +9,8 @@ import numpy as np
 from softermax import golden
 from softermax.fixedpoint import IntArray
 from softermax.rtl.baseline import model
+from softermax.rtl.baseline.generic import model as generic_model
+from softermax.rtl.baseline.payloads import HALF
 from softermax.rtl.kept_lane import KeptLane
 from softermax.rtl.vectors import cut
 from softermax.silicon.flow import Result
@@ -21,7 +23,7 @@ from softermax.spec import SoftermaxSpec
 
 @dataclass(frozen=True)
 class KeptLaneUnit(Unit):
-    """One lane of what waits, of a spec or without one of two passes. The lanes are alike; addresses are given from outside."""
+    """One lane of what waits, of a spec or without one of a baseline. The lanes are alike; addresses are given from outside."""
 
     name = "kept lane"
     design = "flip-flops"
@@ -52,7 +54,11 @@ class KeptLaneUnit(Unit):
         """Rows of what waits; the bit above a score is its mask."""
         if self.spec is None:
             x, mask = scores.half, np.ones(scores.values.shape, dtype=np.bool_)
-            return x | 1 << 16 if self.waiting.what == "scores" else model.unnormed(x, mask, self.width)[0]
+            if self.waiting.what == "scores":
+                return x | 1 << 16
+            # Generic components keep whole halves.
+            own = generic_model if self.waiting.bits == HALF.width else model
+            return own.unnormed(x, mask, self.width)[0]
         raw = scores.raw(self.spec)
         if self.waiting.what == "scores":
             bits = self.spec.input.bits

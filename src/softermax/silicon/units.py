@@ -7,10 +7,10 @@ filling and draining the pipeline; the two-pass baseline gets every row twice. W
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +18,11 @@ import numpy as np
 
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
+from softermax.rtl.baseline import model as lean_model
 from softermax.rtl.baseline import vectors as baseline_vectors
+from softermax.rtl.baseline.generic import model as generic_model
+from softermax.rtl.baseline.generic.normalization import Normalization as GenericDivision
+from softermax.rtl.baseline.generic.unnormed import Unnormed as GenericUnnormed
 from softermax.rtl.baseline.normalization import Normalization as Division
 from softermax.rtl.baseline.online import OnlineUnnormed
 from softermax.rtl.baseline.online_normalization import OnlineNormalization
@@ -39,7 +43,13 @@ from softermax.silicon.stimuli import Scores
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, get_spec
 
 UNNORMED, NORMALIZATION, WEIGHTS, TAIL = "unnormed", "normalization", "weights", "deferred tail"
-BASELINES = ("two-pass", "online")
+BASELINES = ("two-pass", "online", "generic")
+BASELINE_LABELS = {
+    "two-pass": "lean FP16, two-pass",
+    "online": "lean FP16, online",
+    "generic": "generic IEEE components",
+}
+"""What each is called where people read."""
 SKIP_ZEROS = "+skip-zeros"
 """After a spec's name: its Normalization unit lets lanes whose word comes out as zero stand still."""
 
@@ -86,13 +96,13 @@ class Design(ABC):
         return _rtlil(self)
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _component(design: Design) -> Any:
     made = design.make()
     return OutputRegisters(made) if design.registered else made
 
 
-@lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=8)
 def _rtlil(design: Design) -> str:
     return to_rtlil(design.component(), design.module)
 
@@ -278,10 +288,14 @@ class TwoPassUnit(BaselineUnit):
     def make(self) -> TwoPassUnnormed:
         return TwoPassUnnormed(self.lanes, self.base_two)
 
+    def streams(self, x: IntArray, mask: BoolArray) -> Streams:
+        unnormed = functools.partial(lean_model.unnormed, base_two=self.base_two)
+        return baseline_vectors.two_pass_streams(self.lanes, x, mask, unnormed)
+
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         unit = self.component()
         x, mask = self.rows(scores, copies * rows)
-        streams = baseline_vectors.two_pass_streams(self.lanes, x, mask, self.base_two)
+        streams = self.streams(x, mask)
         slices = count_of(streams["first_pass"], copies) // rows
         # The next row's first pass runs beside this row's second one, two cycles later so that the max
         # is free when it is needed.
@@ -328,11 +342,15 @@ class DivisionUnit(BaselineUnit):
     def make(self) -> Division:
         return Division(self.lanes)
 
+    def streams(self, x: IntArray, mask: BoolArray) -> Streams:
+        unnormed = functools.partial(lean_model.unnormed, base_two=self.base_two)
+        return baseline_vectors.division_streams(self.lanes, x, mask, unnormed)
+
     def job(self, scores: Scores, copies: int, rows: int) -> GateJob:
         x, mask = self.rows(scores, copies * rows)
-        streams = baseline_vectors.division_streams(self.lanes, x, mask, self.base_two)
+        streams = self.streams(x, mask)
         slices = count_of(streams["unnormed"], copies)
-        job = begun(self, RESET_CYCLES + slices + Division.latency + 4, copies, x.size)
+        job = begun(self, RESET_CYCLES + slices + self.component().latency + 4, copies, x.size)
         job.send("unnormed", RESET_CYCLES, job.payload("unnormed", streams["unnormed"]))
         job.hold("sums", RESET_CYCLES, job.payload("sums", streams["sums"]), slices // rows)
         job.receive("probabilities", streams["probabilities"])
@@ -361,6 +379,33 @@ class FactorUnit(BaselineUnit):
         return job
 
 
+class GenericUnit(TwoPassUnit):
+    """Two passes of generic IEEE components."""
+
+    design = baseline = "generic"
+    module = "baseline_generic"
+
+    def make(self) -> GenericUnnormed:
+        return GenericUnnormed(self.lanes)
+
+    def streams(self, x: IntArray, mask: BoolArray) -> Streams:
+        return baseline_vectors.two_pass_streams(self.lanes, x, mask, generic_model.unnormed)
+
+
+class GenericDivisionUnit(DivisionUnit):
+    """Its Normalization: a generic divider in each lane."""
+
+    design, baseline = "generic division", "generic"
+    module = "baseline_generic_division"
+
+    def make(self) -> GenericDivision:
+        return GenericDivision(self.lanes)
+
+    def streams(self, x: IntArray, mask: BoolArray) -> Streams:
+        models = generic_model.unnormed, generic_model.divide
+        return baseline_vectors.division_streams(self.lanes, x, mask, *models)
+
+
 _COUNTERPARTS: dict[tuple[str, str], type[BaselineUnit]] = {
     (UNNORMED, "two-pass"): TwoPassUnit,
     (UNNORMED, "online"): OnlineUnit,
@@ -368,6 +413,9 @@ _COUNTERPARTS: dict[tuple[str, str], type[BaselineUnit]] = {
     (NORMALIZATION, "online"): FactorUnit,
     (WEIGHTS, "two-pass"): TwoPassUnit,
     (WEIGHTS, "online"): OnlineUnit,
+    (UNNORMED, "generic"): GenericUnit,
+    (NORMALIZATION, "generic"): GenericDivisionUnit,
+    (WEIGHTS, "generic"): GenericUnit,
 }
 
 

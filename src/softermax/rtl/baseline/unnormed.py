@@ -41,14 +41,16 @@ class Unnormed(wiring.Component):
                 "sums": Out(stream.Signature(sum_layout())),
             }
         )
-        self.max = Max(lanes)
-        self.subtract = Subtract(lanes)
-        self.exponential = Exponential(lanes, base_two)
-        self.accumulation = Accumulation(lanes)
+        self.max, self.subtract, self.exponential, self.accumulation = self._parts(base_two)
         self.max_latency = self.max.stages + 1
         """Cycles from a row's last slice of the first pass until the second pass may begin."""
         self.latency = self.subtract.stages + self.exponential.stages
         self.sum_latency = self.latency + self.accumulation.stages
+
+    def _parts(self, base_two: bool) -> tuple[Any, Any, Any, Any]:
+        """Max, subtraction, exponential and accumulation of all lanes."""
+        lanes = self.lanes
+        return Max(lanes), Subtract(lanes), Exponential(lanes, base_two), Accumulation(lanes)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -114,8 +116,7 @@ class Unnormed(wiring.Component):
             subtract.x.eq(slices.p.x),
             subtract.maximum.eq(maximum),
             subtract.enable.eq(Cat(*enables[: subtract.stages])),
-            exponential.significand.eq(subtract.significand),
-            exponential.exponent.eq(subtract.exponent),
+            *self._differences(),
             exponential.mask.eq(masks[-1]),
             exponential.enable.eq(Cat(*enables[subtract.stages : to_unnormed])),
             accumulation.terms.eq(exponential.result),
@@ -125,3 +126,11 @@ class Unnormed(wiring.Component):
             sums.p.powsum.eq(accumulation.total),
         ]
         m.d.comb += [unnormed.p.u[lane].eq(exponential.result[lane]) for lane in range(self.lanes)]
+
+    def _differences(self) -> list[Any]:
+        """What hands the differences on to the exponential."""
+        subtract, exponential = self.subtract, self.exponential
+        return [
+            exponential.significand.eq(subtract.significand),
+            exponential.exponent.eq(subtract.exponent),
+        ]

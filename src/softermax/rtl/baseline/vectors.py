@@ -5,6 +5,8 @@ Scores are the bits of half-precision numbers, (rows, columns), as in `model`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from softermax.fixedpoint import IntArray
@@ -12,10 +14,16 @@ from softermax.golden import BoolArray
 from softermax.rtl.baseline import model
 from softermax.rtl.vectors import Fields, Streams, answers, cut, places, slice_fields
 
+UnnormedModel = Callable[[IntArray, BoolArray, int], tuple[IntArray, IntArray]]
+"""Exponentials and sums of rows, as `model.unnormed` and `generic.model.unnormed`."""
+DivideModel = Callable[[IntArray, IntArray], IntArray]
 
-def two_pass_streams(lanes: int, x: IntArray, mask: BoolArray, base_two: bool = False) -> Streams:
+
+def two_pass_streams(
+    lanes: int, x: IntArray, mask: BoolArray, unnormed: UnnormedModel = model.unnormed
+) -> Streams:
     """`Unnormed`: slices of scores, twice; exponentials and the sum of each row out."""
-    e, total = model.unnormed(x, mask, lanes, base_two)
+    e, total = unnormed(x, mask, lanes)
     slices = slice_fields(lanes, x, mask)
     exponentials = {"u": cut(e, lanes), "last": slices["last"]}
     return {
@@ -26,14 +34,22 @@ def two_pass_streams(lanes: int, x: IntArray, mask: BoolArray, base_two: bool = 
     }
 
 
-def division_streams(lanes: int, x: IntArray, mask: BoolArray, base_two: bool = False) -> Streams:
+def division_streams(
+    lanes: int,
+    x: IntArray,
+    mask: BoolArray,
+    unnormed: UnnormedModel = model.unnormed,
+    divide: DivideModel = model.divide,
+) -> Streams:
     """`Normalization`: exponentials and the sum of each row in, probabilities out."""
-    e, total = model.unnormed(x, mask, lanes, base_two)
-    y = model.divide(e, np.broadcast_to(total[:, None], e.shape))
+    e, total = unnormed(x, mask, lanes)
+    u = cut(e, lanes)
+    divisors = np.repeat(total, len(u) // len(total))
+    last = places(len(total), len(u) // len(total))["last"]
     return {
-        "unnormed": _words("u", e, lanes),
+        "unnormed": {"u": u, "last": last},
         "sums": {"powsum": total},
-        "probabilities": _words("y", y, lanes),
+        "probabilities": {"y": divide(u, np.broadcast_to(divisors[:, None], u.shape)), "last": last},
     }
 
 

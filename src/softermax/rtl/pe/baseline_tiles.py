@@ -8,6 +8,8 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib import data, fifo, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from softermax.rtl.baseline.generic import normalization as generic_normalization
+from softermax.rtl.baseline.generic import unnormed as generic_unnormed
 from softermax.rtl.baseline.normalization import Normalization
 from softermax.rtl.baseline.online import OnlineUnnormed
 from softermax.rtl.baseline.online_normalization import OnlineNormalization
@@ -31,16 +33,16 @@ def _ports(config: PEConfig, softmax: Softmax) -> dict[str, Any]:
 
 class BaselineTile(wiring.Component):
     """The baseline of two passes: a row's scores are read back from the global buffer for its max, then again
-    for its exponentials, which wait there for the division."""
+    for its exponentials, which wait there for the division. Its units are lean ones, or of generic components."""
 
-    def __init__(self, config: PEConfig, depth: int) -> None:
+    def __init__(self, config: PEConfig, depth: int, generic: bool = False) -> None:
         self.config, self.depth = config, depth
         lanes = config.lanes
         self.processing = ProcessingElement(config)
         self.requantization = Requantization(config, None)
         self.store = TileStore(half_content(lanes), config.rows, depth, readers=2)
-        self.unnormed = Unnormed(lanes)
-        self.normalization = Normalization(lanes)
+        self.unnormed: Unnormed = generic_unnormed.Unnormed(lanes) if generic else Unnormed(lanes)
+        self.normalization = (generic_normalization.Normalization if generic else Normalization)(lanes)
         super().__init__(_ports(config, "two-pass"))
 
     def elaborate(self, platform: Any) -> Module:

@@ -23,6 +23,13 @@ def bodies() -> list[Body]:
         Body("RTL deferred tail", units.run_tail, _only(tail), share=0.5, expected=units.expected_of_tail),
         Body("RTL FP16 baseline", baseline.run, _only(paper), share=0.5, expected=baseline.expected),
         Body(
+            "RTL FP16 generic",
+            baseline.run_generic,
+            _only(paper),
+            share=0.5,
+            expected=baseline.expected_generic,
+        ),
+        Body(
             "RTL FP16 online", baseline.run_online, _only(paper), share=0.5, expected=baseline.expected_online
         ),
         *rivals.bodies(_only(paper)),

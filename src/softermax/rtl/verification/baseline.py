@@ -1,4 +1,4 @@
-"""The FP16 baselines for `softermax verify`: both units of each, one after the other, against `model`.
+"""The FP16 baselines for `softermax verify`: both units of each, one after the other, against their model.
 
 The scores are those of the input words, which half precision holds exactly.
 """
@@ -12,6 +12,9 @@ import numpy as np
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rtl.baseline import model
+from softermax.rtl.baseline.generic import model as generic_model
+from softermax.rtl.baseline.generic import normalization as generic_normalization
+from softermax.rtl.baseline.generic import unnormed as generic_unnormed
 from softermax.rtl.baseline.normalization import Normalization
 from softermax.rtl.baseline.online import LOOP, OnlineUnnormed
 from softermax.rtl.baseline.online_normalization import OnlineNormalization
@@ -34,6 +37,13 @@ def _two_passes(lanes: int) -> tuple[Simulation, Simulation]:
 
 
 @lru_cache(maxsize=2)
+def _generic(lanes: int) -> tuple[Simulation, Simulation]:
+    return Simulation(generic_unnormed.Unnormed(lanes)), Simulation(
+        generic_normalization.Normalization(lanes)
+    )
+
+
+@lru_cache(maxsize=2)
 def _online(lanes: int) -> tuple[Simulation, Simulation]:
     return Simulation(OnlineUnnormed(lanes, _ROWS)), Simulation(OnlineNormalization(lanes))
 
@@ -42,12 +52,24 @@ def expected(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> Result:
     return model.softmax(_half(spec, raw), mask, check_buildable(spec)), None
 
 
+def expected_generic(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> Result:
+    return generic_model.softmax(_half(spec, raw), mask, check_buildable(spec)), None
+
+
 def expected_online(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> Result:
     return model.online_softmax(_half(spec, raw), mask, check_buildable(spec)), None
 
 
 def run(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> Result:
-    unnormed, normalization = _two_passes(check_buildable(spec))
+    return _run(_two_passes(check_buildable(spec)), spec, raw, mask)
+
+
+def run_generic(spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> Result:
+    return _run(_generic(check_buildable(spec)), spec, raw, mask)
+
+
+def _run(units: tuple[Simulation, Simulation], spec: SoftermaxSpec, raw: IntArray, mask: BoolArray) -> Result:
+    unnormed, normalization = units
     slices = slices_of(spec, _half(spec, raw), mask, 1)
     count = len(slices["first"])
     out = unnormed.run(

@@ -38,6 +38,8 @@ SEQUENCE: int = paper_figures()["pe"]["sequence"]
 """The paper's."""
 SHARED_BY = 4
 """PEs that share a Normalization unit."""
+TWO_PASSES = ("two-pass", "generic")
+"""Baselines that use the memories alike: generic components stand in the places of the lean ones."""
 HALF_BITS = 16
 PROBABILITY_BITS = 8
 """What P·V takes; the baseline's halves are counted as if they were rounded to it for nothing."""
@@ -67,7 +69,7 @@ class PECost:
 
 def row_state_bits(design: str, width: int) -> int:
     """What a PE keeps of an open row, whatever its length: its max and its sum."""
-    if design == "two-pass":
+    if design in TWO_PASSES:
         return 0  # a row is finished before the next one's max is known
     if design == "online":
         return 2 * HALF_BITS
@@ -141,13 +143,13 @@ def baseline_cost(
     in the PE, and read scores once.
     """
     config, width = CONFIGS[measured.width], measured.width
-    softmax: Softmax = "two-pass" if baseline == "two-pass" else "online"
+    softmax: Softmax = "two-pass" if baseline in TWO_PASSES else "online"
     cost = _Adding(measured, composed(config, softmax, workload), node, pes)
     cost.common("requantize_half")
     cost.unit(UNNORMED, UNNORMED, baseline)
     cost.unit(NORMALIZATION, NORMALIZATION, baseline, shared=True)
     exponentials = exponential_bits * width
-    if baseline == "two-pass":
+    if baseline in TWO_PASSES:
         # A bit of mask waits with every score, as with ours.
         ports = ("scores_writes", "scores_reads") + (() if max_while_written else ("scores_max_reads",))
         cost.slices("scores", (HALF_BITS + 1) * width, *ports)
