@@ -27,6 +27,7 @@ def test_every_part_has_a_line() -> None:
         "RTL units",
         "RTL deferred tail",
         "RTL FP16 baseline",
+        "RTL FP16 generic",
         "RTL FP16 online",
         *(f"RTL {name}" for name in built()),
     ]

@@ -59,6 +59,8 @@ def measured() -> PEFigures:
             ("normalization", "two-pass", 56000.0, 4.5),
             ("unnormed", "online", 97000.0, 9.0),
             ("normalization", "online", 60000.0, 2.0),
+            ("unnormed", "generic", 130000.0, 10.0),
+            ("normalization", "generic", 90000.0, 6.0),
         )
     }
     return PEFigures("nangate45", 32, 1.5, lanes, units, "made up", "made up", "")
@@ -245,7 +247,8 @@ def test_the_pages_sentences_have_the_tables_figures(measured: PEFigures) -> Non
     )
     assert f"without any area would give {rest / fixed.theirs.area_um2:.2f} against this baseline" in said
     assert "All netlists meet the clock." in sections["Sequence 384"].text
-    assert len(sections["Components, nangate45, 32 wide, sequence 384, fixed against two-pass"].rows) == 12
+    title = "Components, nangate45, 32 wide, sequence 384, fixed against lean FP16, two-pass"
+    assert len(sections[title].rows) == 12
 
 
 def test_result_folders_of_table_and_sweep(
@@ -270,3 +273,10 @@ def test_result_folders_of_table_and_sweep(
     assert "beyond 2048 (32 wide), every tile of queries loads them again" in page
     assert "![energy over sequence length](pe-sweep-nangate45.png)" in page
     assert "Picojoules per score over the sequence length" in capsys.readouterr().out
+
+
+def test_generic_components_stand_in_the_places_of_the_lean_ones(measured: PEFigures) -> None:
+    lean, generic = (pe.baseline_cost(measured, name, Workload(384)) for name in ("two-pass", "generic"))
+    units = {"unnormed", "normalization"}
+    assert {name for name, part in generic.components.items() if part != lean.components[name]} == units
+    assert generic.area_um2 - lean.area_um2 == pytest.approx(130000 - 82000 + (90000 - 56000) / 4)

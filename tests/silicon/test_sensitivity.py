@@ -65,10 +65,10 @@ def test_the_command_prints_every_change_of_both_units(
     rows = [r for r in rows if r["preset"] == "lean"]
     by = {(r["unit"], r["baseline"], r["change"]): r for r in rows}
     assert len(by) == len(rows)
-    # Every case against two passes, the first one against the online baseline.
+    # Every case against two passes, the first one against the other baselines.
     for unit in ("unnormed", "normalization", BOTH):
-        assert len([r for r in rows if r["unit"] == unit]) == len(CASES) + 1
-        assert by[unit, "online", NONE]["area_ratio"] == 0.25
+        assert len([r for r in rows if r["unit"] == unit]) == len(CASES) + 2
+        assert by[unit, "online", NONE]["area_ratio"] == by[unit, "generic", NONE]["area_ratio"] == 0.25
         ratios = {case.change: by[unit, "two-pass", case.change]["energy_ratio"] for case in CASES}
         assert list(ratios.values()) == pytest.approx([0.25, 0.225, 0.375, 0.125, 0.375, 0.25, 0.25])
         assert by[unit, "two-pass", NONE]["slack_ns"] == 0.1
@@ -131,3 +131,9 @@ def test_a_lane_of_flip_flops_keeps_two_rows_and_gives_the_words_back(nangate45:
         assert cost.area_um2 == pytest.approx(result.area_um2 * (64 + waiting.beside / waiting.bits))
     with pytest.raises(ValueError, match="rows = 1: one goes out while the next comes in"):
         lane.job(gaussian(4), 4, 1)
+
+
+def test_base_two_is_a_case_of_the_lean_units_alone() -> None:
+    alone = tasks_of(baselines=["generic"])
+    assert not any(theirs.case.base_two for _, theirs in alone)
+    assert any(theirs.case.base_two for _, theirs in tasks_of(baselines=["two-pass"]))

