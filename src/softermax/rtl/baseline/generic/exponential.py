@@ -12,6 +12,7 @@ from softermax.rtl.arithmetic.columns import sum_of
 from softermax.rtl.arithmetic.shifter import shift_right_sticky
 from softermax.rtl.baseline.generic import model
 from softermax.rtl.baseline.generic.fields import pack, unpack
+from softermax.rtl.baseline.model import LOG2E_TERMS
 from softermax.rtl.pipeline import register
 
 MAGNITUDE_BITS = model.ARGUMENT_INTEGER + model.ARGUMENT_FRACTION
@@ -90,7 +91,7 @@ def _times_log2e(m: Module, magnitude: Value) -> Value:
     scaled = Cat(Const(0, model.PRODUCT_FRACTION - model.ARGUMENT_FRACTION), magnitude)
     words: list[tuple[Value, int]] = []
     constant = 0
-    for right, sign in model.LOG2E_TERMS:
+    for right, sign in LOG2E_TERMS:
         term = scaled[right:]
         if sign < 0:
             # -t is ~t + 1 with ones all the way up.
