@@ -3,6 +3,7 @@ ask for, models from PyPI and Chromium where there are any."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ _TOOLS = {
     "aarch64": (
         ("aarch64-linux-gnu-g++", "qemu-aarch64"),
         "the cross compiler and emulator (Debian: g++-aarch64-linux-gnu, qemu-user)",
+    ),
+    "openroad": (
+        (os.environ.get("SOFTERMAX_OPENROAD", "SOFTERMAX_OPENROAD"),),
+        "OpenROAD (SOFTERMAX_OPENROAD names a Python that imports it)",
     ),
     "chromium": (("chromium", "chromedriver"), "Chromium and its driver (Debian: chromium, chromium-driver)"),
 }

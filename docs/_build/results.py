@@ -390,6 +390,44 @@ def lean_silicon() -> list[ResultRow]:
     return rows if any(row["preset"].startswith("lean") for row in rows) else []
 
 
+def routed() -> list[ResultRow]:
+    """Ratios before and after layout, and the slack that is left."""
+    return [
+        {
+            "unit": row["unit"],
+            "spec": f"`{row['preset']}`",
+            "baseline": row["baseline"],
+            "area ratio, mapped": f"{row['mapped_area_ratio']:.4f}",
+            "routed": f"{row['area_ratio']:.4f}",
+            "energy ratio, mapped": f"{row['mapped_energy_ratio']:.4f}",
+            "routed, energy": f"{row['energy_ratio']:.4f}",
+            "slack, ns": f"{row['slack_ns']:.3f}",
+            "baseline's": f"{row['baseline_slack_ns']:.3f}",
+        }
+        for row in figures.rows("route")
+        if row["area_ratio"] is not None
+    ]
+
+
+def routed_added() -> list[ResultRow]:
+    """What layout adds to each design: ours, then the baselines'."""
+    rows: dict[tuple[str, str], ResultRow] = {}
+    for row in figures.rows("route"):
+        if row["unit"] in UNITS:
+            for design, prefix in ((row["preset"], ""), (row["baseline"], "baseline_")):
+                rows[row["unit"], design] = {
+                    "unit": row["unit"],
+                    "design": f"`{design}`",
+                    "clock tree cells": row[f"{prefix}clock_tree_cells"],
+                    "buffers": row[f"{prefix}buffers"],
+                    "resized": row[f"{prefix}resized"],
+                    "wire, mm": f"{row[f'{prefix}wire_um'] / 1000:.1f}",
+                    "clock's share of the energy": f"{row[f'{prefix}clock_share']:.1%}".replace("%", " %"),
+                    "hold slack, ns": f"{row[f'{prefix}hold_slack_ns']:.3f}",
+                }
+    return sorted(rows.values(), key=lambda found: list(UNITS).index(found["unit"]))
+
+
 def lean_in_models() -> list[ResultRow]:
     """Put into models without retraining: a fine-tuned encoder's score, a language model's perplexity."""
     scores = {row["attention"]: row["pearson_spearman"] for row in figures.rows("lean/evaluate")}
@@ -450,6 +488,8 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "lean sets": lean_sets,
     "lean words": lean_words,
     "lean silicon": lean_silicon,
+    "routed": routed,
+    "routed, added": routed_added,
     "lean in models": lean_in_models,
     "rivals": rivals,
     "rivals with options": rivals_with_options,

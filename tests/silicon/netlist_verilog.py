@@ -1,4 +1,4 @@
-"""A mapped netlist as Verilog: of library cells for other timing tools, or of equations for simulators."""
+"""A mapped netlist as Verilog of equations, for simulators."""
 
 from __future__ import annotations
 
@@ -6,41 +6,7 @@ from collections.abc import Mapping
 
 from softermax.silicon.library import Cell
 from softermax.silicon.netlist import Netlist
-
-
-def net_name(net: int) -> str:
-    """Nets go by number: names of a flattened design are no Verilog identifiers."""
-    return f"n{net}" if net > 1 else f"1'b{net}"
-
-
-def _ports(netlist: Netlist) -> tuple[list[str], list[str], list[str]]:
-    """Header and declarations with one port for each bit, and assignments where ports share a net."""
-    names, lines, assigns = [], [], []
-    for direction, ports in (("input", netlist.inputs), ("output", netlist.outputs)):
-        for port, bits in ports.items():
-            for position, net in enumerate(bits):
-                name = port_bit(port, position)
-                names.append(name)
-                lines.append(f"  {direction} {name};")
-                target, source = (net_name(net), name) if direction == "input" else (name, net_name(net))
-                assigns.append(f"  assign {target} = {source};")
-    return names, lines, assigns
-
-
-def port_bit(port: str, position: int) -> str:
-    """The scalar port of one bit of a port."""
-    return "p_" + "".join(c if c.isalnum() else "_" for c in port) + f"_{position}"
-
-
-def mapped(netlist: Netlist) -> str:
-    """Instances of library cells."""
-    names, lines, assigns = _ports(netlist)
-    text = [f"module netlist ({', '.join(names)});", *lines]
-    text += [f"  wire n{net};" for net in range(2, netlist.nets)] + assigns
-    for index in range(netlist.cells):
-        pins = ", ".join(f".{pin}({net_name(net)})" for pin, net in netlist.pins[index].items())
-        text.append(f"  {netlist.types[index]} u{index} ({pins});")
-    return "\n".join([*text, "endmodule", ""])
+from softermax.silicon.verilog import net_name, ports
 
 
 def equations(
@@ -50,7 +16,7 @@ def equations(
 
     ``body`` is added to the module: a test bench's initial block.
     """
-    names, lines, assigns = _ports(netlist)
+    names, lines, assigns = ports(netlist)
     delays = delays or {}
     text = [f"`timescale {unit}/{unit}", f"module netlist ({', '.join(names)});", *lines]
     text += [f"  wire n{net};" for net in range(2, netlist.nets)] + assigns

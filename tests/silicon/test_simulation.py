@@ -7,12 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import netlist_verilog as verilog
+import netlist_verilog
 import numpy as np
 import pytest
 from small_designs import hand_made, numbers_of, random_bits
 
 from softermax.rtl.verilator import program
+from softermax.silicon import verilog
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist
 from softermax.silicon.simulation import Simulator
@@ -80,7 +81,7 @@ def bench(netlist: Netlist, stimulus: Stimulus, period: int, dump: str, late: in
 
 def closed(netlist: Netlist, delays: dict[int, tuple[int, int]], body: str) -> str:
     """The equations as a module without ports: the bench drives the nets."""
-    text = verilog.equations(netlist, delays, body)
+    text = netlist_verilog.equations(netlist, delays, body)
     text = re.sub(r"module netlist \(.*?\);", "module netlist;", text)
     inputs = {net for bits in netlist.inputs.values() for net in bits}
     lines = []

@@ -6,11 +6,11 @@ import re
 import subprocess
 from pathlib import Path
 
-import netlist_verilog as verilog
 import numpy as np
 import pytest
 from small_designs import hand_made
 
+from softermax.silicon import verilog
 from softermax.silicon.library import Library, WireLoad
 from softermax.silicon.netlist import Netlist
 from softermax.silicon.synthesis import synthesise

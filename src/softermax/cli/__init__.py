@@ -127,7 +127,14 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-_PLACES = {"--data-dir": "DATA", "--pdk-root": "PDK", "--out": "FOLDER", "--text": "TEXT", "--plot": "FOLDER"}
+_PLACES = {
+    "--data-dir": "DATA",
+    "--pdk-root": "PDK",
+    "--openroad": "PYTHON",
+    "--out": "FOLDER",
+    "--text": "TEXT",
+    "--plot": "FOLDER",
+}
 """Options whose value says where something lies on one machine: a result names them by what they hold."""
 
 

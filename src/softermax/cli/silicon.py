@@ -32,6 +32,7 @@ def register(commands: Commands) -> None:
             "silicon --clock 2.5 --baseline two-pass --json",
             "silicon --parts --plot figures",
             "silicon --sensitivity --markdown",
+            "silicon --route --preset paper lean --json",
             "silicon --pe --width 32",
             "silicon --sweep --width 16 32 --json",
             "silicon --rivals ita e2softmax --width 16 32",
@@ -77,7 +78,7 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--out",
         metavar="FOLDER",
-        help="write results and their pages: silicon, sensitivity, pe and pe-what-if, pe-sweep, or rivals-silicon, "
+        help="write results and their pages: silicon, route, sensitivity, pe and pe-what-if, pe-sweep, or rivals-silicon, "
         ".json and .md",
     )
     kind = command.add_mutually_exclusive_group()
@@ -85,6 +86,11 @@ def register(commands: Commands) -> None:
         "--sensitivity",
         action="store_true",
         help="the ratios under other clocks, wire loads, scores, baselines",
+    )
+    kind.add_argument(
+        "--route",
+        action="store_true",
+        help="the units placed and routed by OpenROAD, beside the same before layout",
     )
     kind.add_argument("--pe", action="store_true", help="the processing element instead of its units")
     kind.add_argument(
@@ -95,6 +101,22 @@ def register(commands: Commands) -> None:
         nargs="+",
         metavar="NAME",
         help="rivals in RTL beside ours, all of them with 'all' (softermax rivals has their accuracy)",
+    )
+    command.add_argument(
+        "--utilisation",
+        type=float,
+        metavar="SHARE",
+        help="with --route: the share of the core that cells take (default: 0.7)",
+    )
+    command.add_argument(
+        "--detailed",
+        action="store_true",
+        help="with --route: also route in detail and count violations; takes minutes",
+    )
+    command.add_argument(
+        "--openroad",
+        metavar="PYTHON",
+        help="with --route: a Python that imports openroad (default: $SOFTERMAX_OPENROAD, or this one)",
     )
     command.add_argument("--workers", type=int, help="parallel processes (default: one per core)")
 
@@ -112,6 +134,13 @@ def silicon(args: argparse.Namespace) -> int:
             )
     if (args.pe or args.sweep) and set(args.width or ()) - set(_PE_WIDTHS):
         raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
+    for option, given in (
+        ("--utilisation", args.utilisation),
+        ("--detailed", args.detailed),
+        ("--openroad", args.openroad),
+    ):
+        if given and not args.route:
+            raise ValueError(f"{option}: only --route makes a layout")
     for module in ("amaranth", "pyosys"):
         need(module, "hardware")
     args.baselines = args.baseline or list(_BASELINES)
@@ -121,6 +150,8 @@ def silicon(args: argparse.Namespace) -> int:
         from softermax.cli import pe
 
         return pe.run(args)
+    if args.route:
+        return _route(args)
     return _rivals(args) if args.rivals else _units(args)
 
 
@@ -154,6 +185,27 @@ def _units(args: argparse.Namespace) -> int:
         print_table(table.by_sub_unit(), "By sub-unit")
     if table.note:
         print(f"Gaussian scores only: {table.note}")
+    return 0
+
+
+def _route(args: argparse.Namespace) -> int:
+    from softermax.silicon.route.openroad import UTILISATION, LayoutOptions, find
+    from softermax.silicon.route.pages import route_sections
+    from softermax.silicon.route.table import build_route_table
+    from softermax.silicon.table import orders_of
+
+    if args.parts or args.plot:
+        raise ValueError("--parts, --plot: the table of units alone has them, not --route")
+    utilisation = UTILISATION if args.utilisation is None else args.utilisation
+    options = LayoutOptions(*find(args.openroad), utilisation, args.detailed)
+    orders = orders_of(
+        args.library, args.width, args.clock, args.pdk_root, args.baselines, args.preset, args.spec
+    )
+    with progress("silicon", args.quiet) as step:
+        table = build_route_table(orders, args.baselines, options, args.workers, step)
+    sections = route_sections(table)
+    if not show(args, "route", "Silicon: the units placed and routed", table.to_json(), sections, []):
+        print_sections(sections)
     return 0
 
 

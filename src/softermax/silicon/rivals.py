@@ -189,7 +189,7 @@ def measure_rivals(
     """Measure every unit, in parallel processes, and add whole softmaxes up."""
     scores, note = both_kinds(COPIES * ROWS)
     orders = rival_orders(names, libraries, widths, clock_ns, pdk_root, scores[0])
-    work = functools.partial(measure_order, scores=scores)
+    work = functools.partial(measure_order, scores)
     found = each(work, orders, workers, progress, lambda order: order.label)
     rows, waiting = _rows(found, scores[0].name)
     return RivalTable(rows, waiting, list(found.values()), scores[0].name, note)

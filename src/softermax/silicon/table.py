@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from softermax.progress import Progress, silent
@@ -139,7 +139,10 @@ class Order:
         return f"{self.unit.label}, {self.library}"
 
 
-def measure_order(order: Order, scores: Sequence[Scores]) -> Result:
+Measure = Callable[[Sequence[Scores], Order], Result]
+
+
+def measure_order(scores: Sequence[Scores], order: Order) -> Result:
     library = pdk.load(order.library, order.pdk_root)
     clock = order.clock_ns or library.description.clock_ns
     return measure_unit(order.unit, library, clock, scores)
@@ -202,10 +205,11 @@ def build_table(
     baselines: Sequence[str] = BASELINES,
     workers: int | None = None,
     progress: Progress = silent,
+    measure: Measure = measure_order,
 ) -> UnitTable:
     """Measure every design, in parallel processes, and put ours beside each baseline."""
     scores, note = both_kinds(COPIES * ROWS)
-    work = functools.partial(measure_order, scores=scores)
+    work = functools.partial(measure, scores)
     found = each(work, orders, workers, progress, lambda order: order.label)
     for order, result in found.items():
         same = [r for o, r in found.items() if o.library == order.library]
