@@ -19,7 +19,6 @@ from softermax.golden import BoolArray
 from softermax.progress import Progress, silent
 from softermax.rivals import PREFIX, Rival
 from softermax.rtl.rivals.parts.interface import WHOLE, Hardware
-from softermax.rtl.rivals.parts.row_normalization import RowNormalization
 from softermax.rtl.rivals.parts.two_pass import TwoPassSum
 from softermax.rtl.rivals.registry import built, get_hardware
 from softermax.silicon import pdk
@@ -85,8 +84,8 @@ class RivalUnit(Unit):
             period = per_row + 2
             inputs = {"first_pass": (0, period), "second_pass": (per_row + unit.max_latency, period)}
             last = per_row + unit.max_latency + rows * period + unit.sum_latency
-        elif isinstance(unit, RowNormalization):
-            period = max(per_row, unit.row_unit.cycles + 1)
+        elif hasattr(unit, "row_interval"):
+            period = max(per_row, unit.row_interval)
             inputs = {"finished": (0, period), "kept": (unit.row_latency, period)}
             last = unit.row_latency + rows * period + unit.latency
         else:

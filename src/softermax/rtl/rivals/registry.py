@@ -1,4 +1,4 @@
-"""The rivals that are built, by name. A file in `softermax.rtl.rivals.designs` with ``HARDWARE`` is one more."""
+"""The rivals that are built, by name. A file in `softermax.rtl.rivals.designs` with ``HARDWARE``, one or a tuple, is one more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def built() -> dict[str, Hardware]:
     """Every rival in RTL."""
     found: list[Hardware] = []
     for module in pkgutil.iter_modules(designs.__path__):
-        found.append(importlib.import_module(f"{designs.__name__}.{module.name}").HARDWARE)
+        made = importlib.import_module(f"{designs.__name__}.{module.name}").HARDWARE
+        found += made if isinstance(made, tuple) else (made,)
     return {hardware.name: hardware for hardware in found}
 
 

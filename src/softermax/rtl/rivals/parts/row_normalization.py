@@ -73,6 +73,8 @@ class RowNormalization(wiring.Component):
         self.latency = lane.stages
         self.row_latency = row.cycles + 2
         """Cycles from a finished row until its first slice can be taken."""
+        self.row_interval = row.cycles + 1
+        """Slices that a row must have for no slice to wait."""
         super().__init__(
             {
                 "finished": In(stream.Signature(row.finished.shape())),
