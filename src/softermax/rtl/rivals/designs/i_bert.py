@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rivals.designs.i_bert import HIGHEST, LN2, A, B, C, IBert
-from softermax.rtl.pipeline import register
+from softermax.rtl.pipeline import follow, register
 from softermax.rtl.rivals.parts import LONGEST
 from softermax.rtl.rivals.parts.constants import divided, looked_up
 from softermax.rtl.rivals.parts.division import Division
@@ -93,13 +93,14 @@ def word_of(m: Module, known: Constants, parts: Value, name: str) -> Value:
 class Exponential(ExponentialLanes):
     """Words up to 32767 of distances below the max, to be added up.
 
-    stage 1   the distance in steps of ln 2 and a rest                   | steps, rest, distance
-    stage 2   the polynomial of the rest, requantised, shifted, rounded  | word, distance
+    stage 1   the distance, which a subtraction before it finds          | distance
+    stage 2   in steps of ln 2 and a rest                                | steps, rest, distance
+    stage 3   the polynomial of the rest, requantised, shifted, rounded  | word, distance
     """
 
     def __init__(self, design: IBert, lanes: int) -> None:
         self._known = Constants(design)
-        super().__init__(8, self._known.live.bit_length(), WORD_BITS, lanes, stages=2)
+        super().__init__(8, self._known.live.bit_length(), WORD_BITS, lanes, stages=3)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -108,16 +109,17 @@ class Exponential(ExponentialLanes):
         return m
 
     def _lane(self, m: Module, lane: int) -> None:
-        known, name, distance, mask = self._known, f"lane_{lane}", self.distance[lane], self.mask[lane]
-        waits = register(m, clipped(distance, mask, known.live), self.enable[0], f"{name}_waits")
+        known, name = self._known, f"lane_{lane}"
+        distance = register(m, self.distance[lane], self.enable[0], f"{name}_distance")
+        masks = follow(m, self.mask[lane], [self.enable[0], self.enable[1]], f"{name}_mask")
+        waits = register(m, clipped(distance, masks[0], known.live), self.enable[1], f"{name}_waits")
         if known.furthest < _DISTANCES - 1:
             distance = Mux(distance > known.furthest, known.furthest, distance)
-        parts = register(m, split(m, known, distance, known.furthest, name), self.enable[0], f"{name}_parts")
-        mask = register(m, mask, self.enable[0], f"{name}_mask")
-        word = Mux(mask, word_of(m, known, parts, name), 0)
+        parts = register(m, split(m, known, distance, known.furthest, name), self.enable[1], f"{name}_parts")
+        word = Mux(masks[1], word_of(m, known, parts, name), 0)
         m.d.comb += [
-            self.u[lane].eq(register(m, waits, self.enable[1], f"{name}_waits_2")),
-            self.terms[lane].eq(register(m, word, self.enable[1], f"{name}_exponential")),
+            self.u[lane].eq(register(m, waits, self.enable[2], f"{name}_waits_3")),
+            self.terms[lane].eq(register(m, word, self.enable[2], f"{name}_exponential")),
         ]
 
 

@@ -20,7 +20,7 @@ from amaranth.lib import data
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rivals.designs.i_vit import LARGEST, SHIFTS, IVit
-from softermax.rtl.pipeline import register
+from softermax.rtl.pipeline import follow, register
 from softermax.rtl.rivals.parts import LONGEST
 from softermax.rtl.rivals.parts.constants import divided
 from softermax.rtl.rivals.parts.division import Division
@@ -61,13 +61,14 @@ def scaled(distance: Any) -> Any:
 class Exponential(ExponentialLanes):
     """Rest and shift of distances below the max wait; exponentials are added up.
 
-    stage 1   D + D/2 - D/16, in steps and a rest    | rest, shift
-    stage 2   the mantissa, shifted                  | exponential; rest, shift
+    stage 1   the distance D, which a subtraction before it finds; D + D/2 - D/16    | the same times log2(e)
+    stage 2   in steps and a rest                                                    | rest, shift
+    stage 3   the mantissa, shifted                                                  | exponential; rest, shift
     """
 
     def __init__(self, design: IVit, lanes: int) -> None:
         self._known = Constants(design)
-        super().__init__(8, self._known.word_bits, self._known.unit.bit_length(), lanes, stages=2)
+        super().__init__(8, self._known.word_bits, self._known.unit.bit_length(), lanes, stages=3)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -79,22 +80,20 @@ class Exponential(ExponentialLanes):
         known, name = self._known, f"lane_{lane}"
         product = Signal(range(scaled(255) + 1), name=f"{name}_scaled")
         m.d.comb += product.eq(scaled(self.distance[lane]))
-        below = (
-            Mux(product > known.furthest, known.furthest, product)
-            if known.furthest < scaled(255)
-            else product
-        )
+        below = register(m, product, self.enable[0], f"{name}_below")
+        if known.furthest < scaled(255):
+            below = Mux(below > known.furthest, known.furthest, below)
         shift, rest = divided(m, below, known.step, name, known.furthest)
-        rest = register(m, rest, self.enable[0], f"{name}_rest")
-        shift = register(m, shift, self.enable[0], f"{name}_shift")
-        mask = register(m, self.mask[lane], self.enable[0], f"{name}_mask")
+        rest = register(m, rest, self.enable[1], f"{name}_rest")
+        shift = register(m, shift, self.enable[1], f"{name}_shift")
+        mask = follow(m, self.mask[lane], [self.enable[0], self.enable[1]], f"{name}_mask")[-1]
         live = mask & (shift < known.live)
         waits = Mux(live, Cat(rest, shift[: known.shift_bits]), known.live << known.rest_bits)
         exponential = Cat(Const(0, SHIFTS - 1), mantissa_of(m, known, rest, name)) >> shift
         m.d.comb += [
-            self.u[lane].eq(register(m, waits, self.enable[1], f"{name}_waits")),
+            self.u[lane].eq(register(m, waits, self.enable[2], f"{name}_waits")),
             self.terms[lane].eq(
-                register(m, Mux(mask, exponential, 0), self.enable[1], f"{name}_exponential")
+                register(m, Mux(mask, exponential, 0), self.enable[2], f"{name}_exponential")
             ),
         ]
 

@@ -110,10 +110,10 @@ class Reciprocal(wiring.Component):
         into_out = done & advance
         with m.If(into_out | out.ready):
             m.d.sync += out.valid.eq(into_out)
-        # Twice y, which is 1 at most.
-        inverse = Mux(y[30:].any(), HIGHEST, Cat(Const(0, 1), y[:30]))
+        found = register(m, y[:31], into_out, "found")
         m.d.comb += [
-            out.p.inverse.eq(register(m, inverse[:31], into_out, "inverse")),
+            # Twice y, which is 1 at most.
+            out.p.inverse.eq(Mux(found[30], HIGHEST, Cat(Const(0, 1), found))),
             out.p.headroom.eq(register(m, third.headroom, into_out, "inverse_headroom")),
         ]
         return m
