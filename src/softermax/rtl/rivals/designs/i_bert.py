@@ -4,8 +4,8 @@ What int8 scores and a wired scale make smaller, all words staying the model's:
 
 - A distance is split by a multiplication with the step's reciprocal, exact for every distance.
 - The polynomial has one value for each rest below ln 2, about 0.69 over the scale: so few that these are wired, times the constant
-  that requantises. That constant has as few bits as give the model's word of every distance; the authors' has 31, since
-  their polynomial goes up to 2^60.
+  that requantises, with as few bits as give the model's word of every distance. The authors' constant has 31, since their
+  polynomial goes up to 2^60.
 - The quotient of 2^32 by a sum has at most 18 bits: every row has exp(0), which is 32767.
 - An exponential that gives 0 whatever the sum need not wait: distances wait, up to the first such one, and the polynomial is
   computed anew for the others. Lanes without one stand still.
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
-from numpy.typing import NDArray
 
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
@@ -47,30 +46,36 @@ _DISTANCES = 256
 
 
 class Constants:
-    """What a scale wires: the step, and by rest the polynomial's value times the requantising constant."""
+    """What a scale wires: the step, and by rest the polynomial's value, requantised."""
 
     def __init__(self, design: IBert) -> None:
         scale = design.step
         self.step = -math.floor(-LN2 / scale)
         b, c = math.floor(B / A / scale), math.floor(C / A / scale**2)
         rest = np.arange(self.step)
-        value = np.maximum(c - rest * (b - rest), 0)
-        words = design.exponentials()
-        below = np.minimum(np.arange(_DISTANCES), len(words) - 1)
-        self.furthest = int(below[-1])
-        self.live = live_distances(words[below], DIVIDEND // HIGHEST, 32 - design.bits)
+        exact = np.maximum(c - rest * (b - rest), 0) * (HIGHEST / c)
+        self.words = design.exponentials()
+        """By distance, up to the last that is not the same as the one before."""
+        self.furthest = min(len(self.words), _DISTANCES) - 1
+        words = self.words[: self.furthest + 1]
+        self.live = live_distances(words, DIVIDEND // HIGHEST, 32 - design.bits)
         """Distances from 0 on whose output may be more than 0."""
         for self.fraction in range(1, 32):
-            self.products = value * round(HIGHEST / c * 2**self.fraction)
-            if np.array_equal(self.words(below), words[below]):
+            found = [self._product(value, words[at :: self.step]) for at, value in enumerate(exact)]
+            self.products = [product for product in found if product is not None]
+            if len(self.products) == self.step:
                 return
-        raise ValueError(f"{design.name}: scale = {scale}: no constant of 31 fraction bits requantises it")
+        raise ValueError(f"{design.name}: scale = {scale}: no constants of 31 fraction bits requantise it")
 
-    def words(self, below: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What the lanes compute."""
-        places = self.fraction + below // self.step
-        found = (self.products[below % self.step] + (1 << (places - 1))) >> places
-        return np.asarray(found, dtype=np.int64)
+    def _product(self, exact: float, words: IntArray) -> int | None:
+        """The value with so many fraction bits that gives these words, each a place further to the right and rounded half up.
+        The authors round ties to even: a unit more or less makes up for that."""
+        nearest = round(exact * 2**self.fraction)
+        places = self.fraction + np.arange(len(words))
+        for product in (nearest, nearest - 1, nearest + 1):
+            if np.array_equal((product + (1 << (places - 1))) >> places, words):
+                return product
+        return None
 
 
 def split(m: Module, known: Constants, distance: Value, most: int, name: str) -> Value:
@@ -82,7 +87,7 @@ def split(m: Module, known: Constants, distance: Value, most: int, name: str) ->
 def word_of(m: Module, known: Constants, parts: Value, name: str) -> Value:
     """The polynomial of the rest, requantised, shifted by the steps and rounded."""
     rest_bits = (known.step - 1).bit_length()
-    product = looked_up(m, known.products.tolist(), parts[:rest_bits], f"{name}_product")
+    product = looked_up(m, known.products, parts[:rest_bits], f"{name}_product")
     # One place more than the word's, for its half.
     shifted = product[known.fraction - 1 :] >> parts[rest_bits:]
     word = Signal(WORD_BITS, name=f"{name}_word")

@@ -144,6 +144,14 @@ class Scaled(LaneUnit):
         m.d.comb += self.y[lane].eq(Mux(live, y, 0))
 
 
+class ClippedDivision(Division):
+    """`LARGEST` over the sum, which is not more than that."""
+
+    def _divisor(self, m: Module) -> Value:
+        total: Value = self.finished.total
+        return Mux(total > LARGEST, LARGEST, total) if len(total) > LARGEST.bit_length() else total
+
+
 class IVitHardware(LiveHardware):
     def __init__(self, name: str) -> None:
         self.name = name
@@ -154,7 +162,7 @@ class IVitHardware(LiveHardware):
             return TwoPassSum(Exponential(design, lanes), total_bits)
         # As many bits per cycle as it takes to be done within a row of 384 elements.
         finished, per_cycle = finished_layout(total_bits), 1 if lanes <= 16 else 2
-        division = Division(LARGEST, finished, design.unit, per_cycle, most=LARGEST)
+        division = ClippedDivision(LARGEST, finished, design.unit, per_cycle)
         return RowNormalization(division, Scaled(design, division.factor.shape(), lanes))
 
     def kept_words(self, design: IVit, raw: IntArray, mask: BoolArray) -> IntArray:

@@ -7,6 +7,10 @@
 - `total`: the sum of a slice's words in carry-save form, added to the row's.
 - `row_normalization`: one factor per row, found while the row before goes through, and any pipelined lanes that apply it.
 - `division`: a constant over a row's sum, a few bits of the quotient per cycle, shared by all lanes.
+- `newton`: gemmlowp's reciprocal, by a multiplier that all lanes and several rows share.
+- `row_factor`: words times a factor that the lanes of a row share, recoded once.
+- `constants`: multiplications and divisions by what is wired, and tables.
+- `live`: distances that wait instead of exponentials, up to the first whose output is always 0.
 """
 
 LONGEST = 4096

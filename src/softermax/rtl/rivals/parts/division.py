@@ -12,8 +12,7 @@ from softermax.rtl.rivals.parts.row_normalization import RowUnit
 
 
 class Division(RowUnit):
-    """``dividend // total`` for totals of at least ``least``, by trial subtraction, ``per_cycle`` bits per cycle. A total of more
-    than ``most`` counts as that.
+    """``dividend // total`` for totals of at least ``least``, by trial subtraction, ``per_cycle`` bits per cycle.
 
     The quotient's bits push the dividend's out of one register: of these only the lower ones are there to start with, the
     others stand in the remainder. What of a row is needed beside the quotient goes along.
@@ -26,12 +25,10 @@ class Division(RowUnit):
         least: int,
         per_cycle: int = 1,
         beside: tuple[str, ...] = (),
-        most: int | None = None,
     ) -> None:
         self._dividend = dividend
         self._per_cycle = per_cycle
         self._beside = beside
-        self._most = most
         self._divisor_bits = finished["total"].width
         needed = (dividend // least).bit_length()
         self.quotient_bits = needed
@@ -41,13 +38,15 @@ class Division(RowUnit):
         factor = data.StructLayout({"quotient": unsigned(needed), **kept})
         super().__init__(finished, factor, cycles)
 
+    def _divisor(self, m: Module) -> Value:
+        """What is divided by, before its register."""
+        total: Value = self.finished.total
+        return total
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         take = self.start
-        total = self.finished.total
-        if self._most is not None and (1 << len(total)) - 1 > self._most:
-            total = Mux(total > self._most, self._most, total)
-        divisor = register(m, total, take, "divisor")
+        divisor = register(m, self._divisor(m), take, "divisor")
         for name in self._beside:
             m.d.comb += self.factor[name].eq(register(m, self.finished[name], take, f"{name}_kept"))
         # Above its last bits the dividend is smaller than any divisor: it is the first remainder.
