@@ -27,6 +27,7 @@ _FIGURE = re.compile(r"<!-- figure: (.+?) -->.*?<!-- /figure -->", re.DOTALL)
 _WORDS = ("range", "mean", "count", "negated")
 
 _UNIT = "width=16 library=nangate45 preset=paper baseline=two-pass .2f"
+_GENERIC = "width=16 library=nangate45 preset=paper .2f"
 _PE = "width=32 library=nangate45 sequence=384 baseline=two-pass .2f"
 _MINILM = "model=minilm task=average"
 NAMED = {
@@ -34,6 +35,8 @@ NAMED = {
     "unit energy": f"silicon.energy_ratio unit=unnormed {_UNIT}",
     "unit area, range": "sensitivity.area_ratio unit=unnormed preset=paper baseline=two-pass range .2f",
     "unit energy, range": "sensitivity.energy_ratio unit=unnormed preset=paper baseline=two-pass range .2f",
+    "unit area, generic": f"generic/silicon.area_ratio unit=unnormed {_GENERIC}",
+    "unit energy, generic": f"generic/silicon.energy_ratio unit=unnormed {_GENERIC}",
     "lean area": 'silicon.area_ratio "unit=both units" preset=lean baseline=two-pass range .2f',
     "lean energy": 'silicon.energy_ratio "unit=both units" preset=lean baseline=two-pass range .2f',
     "both units area": 'silicon.area_ratio "unit=both units" preset=paper|paper-32 baseline=two-pass range .2f',

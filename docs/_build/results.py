@@ -26,6 +26,25 @@ from softermax.report.verdict import ratio
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
+BASELINES = {"two-pass": "lean FP16", "generic": "generic IEEE components"}
+"""The two kinds that ratios are shown against, both of two passes."""
+PAGES = {"two-pass": "silicon", "generic": "generic/silicon"}
+
+
+def of_both_kinds(name: str, generic: str) -> list[ResultRow]:
+    """The rows of a result against either kind; those against generic components may have a file of their own."""
+    found = [row for row in figures.rows(name) if row["baseline"] in BASELINES]
+    if not any(row["baseline"] == "generic" for row in found):
+        found += figures.rows(generic)
+    return found
+
+
+def silicon() -> list[ResultRow]:
+    return of_both_kinds("silicon", "generic/silicon")
+
+
+def pe() -> list[ResultRow]:
+    return of_both_kinds("pe", "pe-generic")
 
 
 def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
@@ -41,33 +60,31 @@ def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
 
 
 def units() -> list[ResultRow]:
-    """The paper's words at both widths in every library, against its baseline (two passes)."""
+    """The paper's words at both widths in every library, against both kinds of two passes."""
     rows: list[ResultRow] = []
-    for found in figures.rows("silicon"):
-        if (
-            found["unit"] in UNITS
-            and found["baseline"] == "two-pass"
-            and found["preset"] in ("paper", "paper-32")
-        ):
+    for found in silicon():
+        if found["unit"] in UNITS and found["preset"] in ("paper", "paper-32"):
             where = f"{LIBRARIES.get(found['library'], found['library'])}, {found['width']} wide"
-            rows += judged(f"{UNITS[found['unit']]}, {where}", PAPER["units"]["ratios"][found["unit"]], found)
+            name = f"{UNITS[found['unit']]} over {BASELINES[found['baseline']]}, {where}"
+            rows += judged(name, PAPER["units"]["ratios"][found["unit"]], found)
     return rows
 
 
 def is_the_papers(row: ResultRow) -> bool:
-    """Whether a row of pe.json is of the width, sequence and baseline that the paper gives a figure for."""
+    """Whether a row is of the width and sequence that the paper gives a figure for."""
     paper = PAPER["pe"]
-    return (row["width"], row["sequence"], row["baseline"]) == (paper["width"], paper["sequence"], "two-pass")
+    return (row["width"], row["sequence"]) == (paper["width"], paper["sequence"])
 
 
 def processing_element() -> list[ResultRow]:
-    """The paper's processing element: 32 wide, rows of 384, against two passes."""
+    """The paper's processing element: 32 wide, rows of 384, against both kinds of two passes."""
     rows: list[ResultRow] = []
-    for found in figures.rows("pe"):
+    for found in pe():
         if is_the_papers(found) and found["scheme"] in SCHEMES:
             where = LIBRARIES.get(found["library"], found["library"])
             scheme = SCHEMES[found["scheme"]]
-            rows += judged(f"Processing element, {where}, {scheme}", PAPER["pe"]["ratios"], found)
+            name = f"Processing element over {BASELINES[found['baseline']]}, {where}, {scheme}"
+            rows += judged(name, PAPER["pe"]["ratios"], found)
     return rows
 
 
@@ -275,36 +292,38 @@ def summary() -> list[ResultRow]:
     """The README's table."""
     rows: list[ResultRow] = []
 
-    def add(what: str, here: str, paper: str, page: str) -> None:
-        rows.append({"": what, "here": here, "paper": paper, "how": f"[{page}](docs/results/{page}.md)"})
+    def add(what: str, here: str, paper: str, page: str, path: str = "") -> None:
+        how = f"[{page}](docs/{path or f'results/{page}.md'})"
+        rows.append({"": what, "here": here, "paper": paper, "how": how})
 
-    for found in figures.rows("silicon"):
-        own = (found["width"], found["preset"], found["baseline"]) == (16, "paper", "two-pass")
-        if own and found["unit"] in UNITS:
+    for found in silicon():
+        over, page = BASELINES[found["baseline"]], PAGES[found["baseline"]]
+        if (found["width"], found["preset"]) == (16, "paper") and found["unit"] in UNITS:
             paper = PAPER["units"]["ratios"][found["unit"]]
             add(
-                f"{UNITS[found['unit']]} over two-pass FP16, area / energy, {LIBRARIES[found['library']]}",
+                f"{UNITS[found['unit']]} over {over}, area / energy, {LIBRARIES[found['library']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
                 f"{paper['area']:.2f} / {paper['energy']:.2f}",
-                "silicon",
+                page,
             )
-        lean = (found["width"], found["preset"], found["baseline"]) == (16, "lean", "two-pass")
-        if lean and found["unit"] in WHOLES:
+        if (found["width"], found["preset"]) == (16, "lean") and found["unit"] in WHOLES:
             add(
-                f"{WHOLES[found['unit']]}, `lean`, area / energy, {LIBRARIES[found['library']]}",
+                f"{WHOLES[found['unit']]}, `lean`, over {over}, area / energy, {LIBRARIES[found['library']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
                 "",
-                "silicon",
+                page,
             )
-    for found in figures.rows("pe"):
-        if is_the_papers(found) and found["scheme"] in ("fixed", "lean", "deferred"):
-            own = found["scheme"] != "fixed"
+    for found in pe():
+        generic = found["baseline"] == "generic"
+        if (is_the_papers(found) or generic) and found["scheme"] in ("fixed", "lean", "deferred"):
+            has_paper = is_the_papers(found) and found["scheme"] == "fixed"
             paper = PAPER["pe"]["ratios"]
             add(
-                f"Processing element, area / energy, {LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",
+                f"Processing element over {BASELINES[found['baseline']]}, {found['width']} wide, area / energy, "
+                f"{LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
-                "" if own else f"{paper['area']:.2f} / {paper['energy']:.2f}",
-                "pe",
+                f"{paper['area']:.2f} / {paper['energy']:.2f}" if has_paper else "",
+                *(("processing element", "processing-element.md") if generic else ("pe",)),
             )
     longest = max((int(row["context"]) for row in perplexity()), default=0)
     for row in perplexity():
