@@ -8,15 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from softermax.rivals.designs.arrays import Array, divided_half_even, namespace
+from softermax.rivals.designs.arrays import Array, leading_one, namespace
 from softermax.rivals.designs.interface import About, Needs, Normalised, quantized
 
 ONE = 2**16
+RECIPROCAL_BITS = 17
 
 
 @dataclass(frozen=True)
 class SplitExponential(Normalised):
-    """Ham et al., HPCA 2020: 16-bit scores with 8 bits after the point, two tables of 256 entries, a divider."""
+    """Ham et al., HPCA 2020: 16-bit scores with 8 bits after the point, two tables of 256 entries, one division per row.
+
+    What is divided once is a power of two: a word is its exponential times that reciprocal of 17 bits, rounded half up, as
+    hardware would have it that does not divide in every lane.
+    """
 
     name: str = "split-exponential"
 
@@ -59,8 +64,17 @@ class SplitExponential(Normalised):
         found = high[distance >> 8] * low[distance & 255] >> 16
         return np.append(found, 0)
 
+    def reciprocal(self, total: Array) -> tuple[Array, Array]:
+        """2^(17 + position of the leading one) / total in 17 bits, and that position."""
+        one = leading_one(total)
+        return namespace(total).clip(
+            (1 << (RECIPROCAL_BITS + one)) // total, 0, (1 << RECIPROCAL_BITS) - 1
+        ), one
+
     def normalize(self, e: Array, total: Array) -> Array:
-        return namespace(e).clip(divided_half_even(e * ONE, total), 0, ONE - 1)
+        reciprocal, one = self.reciprocal(total)
+        rounded = ((e * reciprocal >> one) + 1) >> (RECIPROCAL_BITS - 16)
+        return namespace(e).clip(rounded, 0, ONE - 1)
 
 
 DESIGNS = (SplitExponential(),)

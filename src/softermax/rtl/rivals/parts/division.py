@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data
 
 from softermax.rtl.pipeline import register
@@ -25,6 +25,7 @@ class Division(RowUnit):
         least: int,
         per_cycle: int = 1,
         beside: tuple[str, ...] = (),
+        more: dict[str, Shape] | None = None,
     ) -> None:
         self._dividend = dividend
         self._per_cycle = per_cycle
@@ -35,7 +36,7 @@ class Division(RowUnit):
         cycles = -(-needed // per_cycle)
         self._padded = cycles * per_cycle
         kept = {name: finished[name].shape for name in beside}
-        factor = data.StructLayout({"quotient": unsigned(needed), **kept})
+        factor = data.StructLayout({"quotient": unsigned(needed), **kept, **(more or {})})
         super().__init__(finished, factor, cycles)
 
     def _divisor(self, m: Module) -> Value:
@@ -71,3 +72,30 @@ class Division(RowUnit):
             m.d.sync += [remainder.eq(left), quotient.eq(Cat(*places, quotient))]
         m.d.comb += self.factor.quotient.eq(quotient)
         return m
+
+
+class Reciprocal(Division):
+    """The reciprocal of a row's sum in ``bits`` bits, whatever its size: ``2^(bits + p) // total``, where p is the position of the
+    sum's leading one; at most all ones. ``one`` is how far p is above that of ``least``, a power of two.
+
+    The sum is shifted until its leading one stands at the top: the dividend is a constant.
+    """
+
+    def __init__(self, finished: data.StructLayout, bits: int, least: int, per_cycle: int = 1) -> None:
+        top = finished["total"].width - 1
+        self._lowest = least.bit_length() - 1
+        # One less than the power of two: what would be a bit more is then all ones, and nothing else changes.
+        dividend = (1 << (top + bits)) - 1
+        one = unsigned((top - self._lowest).bit_length())
+        super().__init__(dividend, finished, 1 << top, per_cycle, more={"one": one})
+
+    def _divisor(self, m: Module) -> Value:
+        total, lowest = self.finished.total, self._lowest
+        one = Signal(self.factor.shape()["one"].shape)
+        found: Value = Const(0, len(one))
+        for place in range(lowest + 1, len(total)):
+            found = Mux(total[place], place - lowest, found)
+        m.d.comb += [one.eq(found), self.factor.one.eq(register(m, one, self.start, "one_kept"))]
+        normal = Signal(len(total))
+        m.d.comb += normal.eq(total << (len(total) - 1 - lowest - one)[: len(one)])
+        return normal

@@ -1,0 +1,173 @@
+"""A3's split exponential in RTL: two tables and a product per lane, one division per row, a product with its reciprocal.
+
+Beyond the sixteenth entry of the upper table every product is 0: it has no more here. exp(0) is the one word of 17 bits; it waits as
+the largest of 16, which no other exponential is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, unsigned
+from amaranth.lib import data
+
+from softermax.fixedpoint import IntArray
+from softermax.golden import BoolArray
+from softermax.rivals.designs.split_exponential import ONE, RECIPROCAL_BITS, SplitExponential
+from softermax.rtl.arithmetic.columns import sum_of
+from softermax.rtl.arithmetic.multiplier import digits_layout, multiply, recode
+from softermax.rtl.arithmetic.rounding import saturate
+from softermax.rtl.pipeline import register
+from softermax.rtl.rivals.parts import LONGEST
+from softermax.rtl.rivals.parts.division import Reciprocal
+from softermax.rtl.rivals.parts.interface import UNNORMED, Kept, TwoPassHardware
+from softermax.rtl.rivals.parts.payloads import words_layout
+from softermax.rtl.rivals.parts.row_normalization import LaneUnit, RowNormalization
+from softermax.rtl.rivals.parts.two_pass import ExponentialLanes, TwoPassSum, finished_layout
+
+SCORE = Shape(16, True)
+WORD_BITS = ONE.bit_length() - 1
+_UPPER = 16
+"""Entries of the upper table that leave something of any lower one."""
+_TOTAL_BITS = (ONE * LONGEST).bit_length()
+_GROUP = 4
+"""Lanes with registers of their own for the row's factor, which could not reach more in time."""
+
+
+class SplitLanes(ExponentialLanes):
+    """The product of two tables' entries.
+
+    stage 1   distance                                    | its 12 bits that count
+    stage 2   both table entries                          | entries
+    stage 3   product                                     | its upper half
+    A lane whose exponential is 0 stands still.
+    """
+
+    def __init__(self, design: SplitExponential, lanes: int) -> None:
+        self._tables = design.tables()
+        super().__init__(SCORE.width, WORD_BITS, WORD_BITS + 1, lanes, stages=3)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        for lane in range(self.lanes):
+            self._lane(m, lane)
+        return m
+
+    def _lane(self, m: Module, lane: int) -> None:
+        distance = self.distance[lane]
+        bits = 8 + (_UPPER - 1).bit_length()
+        live = [self.mask[lane] & ~distance[bits:].any()]
+        at = register(m, distance[:bits], self.enable[0] & live[0], f"distance_1_{lane}")
+        live.append(register(m, live[0], self.enable[0], f"live_1_{lane}"))
+        high, low = (table.tolist() for table in self._tables)
+        upper = register(
+            m, _entry(m, high[:_UPPER], at[8:], f"high_{lane}"), self.enable[1] & live[1], f"upper_{lane}"
+        )
+        lower = register(m, _entry(m, low, at[:8], f"low_{lane}"), self.enable[1] & live[1], f"lower_{lane}")
+        live.append(register(m, live[1], self.enable[1], f"live_2_{lane}"))
+        rows = [(lower & bit.replicate(len(lower)), place) for place, bit in enumerate(upper)]
+        product = Signal(2 * WORD_BITS + 1, name=f"product_{lane}")
+        m.d.comb += product.eq(sum_of(m, rows, 0, len(product), f"product_{lane}_rows"))
+        # exp(0), and nothing else, has a bit more than waits.
+        word = product[WORD_BITS:-1] | product[-1].replicate(WORD_BITS)
+        kept = register(m, word, self.enable[2] & live[2], f"word_{lane}")
+        live_3 = register(m, live[2], self.enable[2], f"live_3_{lane}")
+        u = Signal(WORD_BITS, name=f"u_{lane}")
+        m.d.comb += [u.eq(Mux(live_3, kept, 0)), self.u[lane].eq(u), self.terms[lane].eq(exponential_of(u))]
+
+
+def _entry(m: Module, table: list[int], index: Value, name: str) -> Value:
+    """A table's entry as a tree of multiplexers, bit by bit, in which equal branches are one."""
+    branches: dict[tuple[int, ...], Value] = {}
+
+    def chosen(column: tuple[int, ...]) -> Value:
+        if len(set(column)) == 1:
+            return Const(column[0], 1)
+        if column not in branches:
+            # The index's highest bit halves the column.
+            half = len(column) // 2
+            low, high = chosen(column[:half]), chosen(column[half:])
+            found = Signal(name=f"{name}_{len(branches)}")
+            m.d.comb += found.eq(Mux(index[half.bit_length() - 1], high, low))
+            branches[column] = found
+        return branches[column]
+
+    return Cat(chosen(tuple(word >> place & 1 for word in table)) for place in range(WORD_BITS + 1))
+
+
+def exponential_of(word: Value) -> Value:
+    """What a word that waits stands for, in 17 bits."""
+    whole = word.all()
+    return Cat(word & ~whole.replicate(len(word)), whole)
+
+
+class TimesReciprocal(LaneUnit):
+    """Exponentials times the row's reciprocal, shifted by the leading one of its sum, rounded half up, saturated.
+
+    stage 1   words; the reciprocal's digits, once for a few lanes        | exponentials, digits
+    stage 2   product                                                     | its bits that count
+    then      the shift
+    A lane whose exponential is 0 stands still.
+    """
+
+    def __init__(self, lanes: int, factor: data.StructLayout) -> None:
+        super().__init__(words_layout(unsigned(WORD_BITS), lanes), factor, unsigned(16), lanes, stages=2)
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        digits = recode(m, self.factor.quotient, RECIPROCAL_BITS)
+        # A sum's leading one stands at that of exp(0) or above.
+        beyond = self.factor.one
+        for start in range(0, self.lanes, _GROUP):
+            lanes = range(start, min(start + _GROUP, self.lanes))
+            words = [self.kept.u[lane] for lane in lanes]
+            live = [word.any() for word in words]
+            some = Signal(name=f"some_{start}")
+            m.d.comb += some.eq(Cat(live).any())
+            factor = Signal(digits_layout(RECIPROCAL_BITS), reset_less=True, name=f"factor_{start}")
+            beyond_1 = register(m, beyond, self.enable[0] & some, f"beyond_1_{start}")
+            some_1 = register(m, some, self.enable[0], f"some_1_{start}")
+            with m.If(self.enable[0] & some):
+                m.d.sync += factor.eq(digits)
+            beyond_2 = register(m, beyond_1, self.enable[1] & some_1, f"beyond_2_{start}")
+            for lane, word, moves in zip(lanes, words, live, strict=True):
+                self._lane(m, lane, word, moves, factor, beyond_2)
+        return m
+
+    def _lane(
+        self, m: Module, lane: int, word: Value, moves: Value, factor: data.View, beyond: Value
+    ) -> None:
+        live_1 = register(m, moves, self.enable[0], f"live_1_{lane}")
+        live_2 = register(m, live_1, self.enable[1], f"live_2_{lane}")
+        e = register(m, exponential_of(word), self.enable[0] & moves, f"e_{lane}")
+        product = multiply(m, e, factor, RECIPROCAL_BITS, f"product_{lane}", largest=ONE)
+        # At least the fraction is shifted out, but for the bit that rounds.
+        counts = register(m, product[WORD_BITS:], self.enable[1] & live_1, f"counts_{lane}")
+        shifted = counts >> beyond
+        rounded = saturate(shifted[1:] + shifted[0], 16)
+        m.d.comb += self.y[lane].eq(Mux(live_2, rounded, 0))
+
+
+class SplitExponentialHardware(TwoPassHardware):
+    name = "split-exponential"
+    score = SCORE
+
+    def make(self, unit: str, design: SplitExponential, lanes: int) -> Any:
+        if unit == UNNORMED:
+            return TwoPassSum(SplitLanes(design, lanes), _TOTAL_BITS, SCORE)
+        row = Reciprocal(finished_layout(_TOTAL_BITS), RECIPROCAL_BITS, least=ONE, per_cycle=2)
+        return RowNormalization(row, TimesReciprocal(lanes, row.factor.shape()))
+
+    def scores_of(self, raw: IntArray) -> IntArray:
+        """An odd factor: every bit of a distance is met, and a twentieth of the way down exponentials are 0."""
+        return raw * 37
+
+    def kept_words(self, design: SplitExponential, raw: IntArray, mask: BoolArray) -> IntArray:
+        return np.minimum(design.unnormed(raw, mask).words, ONE - 1)
+
+    def waiting(self, design: SplitExponential) -> tuple[Kept, ...]:
+        return Kept("scores", SCORE.width + 1), Kept("exponentials", WORD_BITS)
+
+
+HARDWARE = SplitExponentialHardware()
