@@ -26,7 +26,9 @@ ROOT = Path(__file__).parent
 """The sources that keys are made of."""
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, EOFError, zlib.error, zipfile.BadZipFile)
 """What reading a broken file raises, whatever its format."""
-_COMPUTES_NOTHING = {f"softermax.{name}" for name in ("cache", "extras", "files", "progress", "results")}
+_COMPUTES_NOTHING = {
+    f"softermax.{name}" for name in ("cache", "executor", "extras", "files", "progress", "results")
+}
 """What a module imports to keep and to tell its results, not to make them."""
 _SEAL = 32
 """Bytes of the digest after a compiled file."""

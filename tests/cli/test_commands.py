@@ -124,7 +124,7 @@ def test_a_fault_of_the_program_exits_with_3(
 FAULTY = """
 import sys
 from softermax import cli
-from softermax.silicon import parallel
+from softermax import executor
 from softermax.spec import SoftermaxSpec
 from softermax.progress import silent
 
@@ -135,7 +135,7 @@ def refusal(item):
     return SoftermaxSpec(slice_width=item)
 
 def silicon(args):
-    parallel.each(globals()[sys.argv[1]], [0], 1, silent, str)
+    executor.each(globals()[sys.argv[1]], [0], 1, silent, str)
     return 0
 
 import softermax.cli.silicon
@@ -290,14 +290,14 @@ import sys, time
 from pathlib import Path
 from softermax import cli
 from softermax.progress import silent
-from softermax.silicon import parallel
+from softermax import executor
 
 def work(seconds):
     Path(sys.argv[1], str(seconds)).touch()
     time.sleep(seconds)
 
 def silicon(args):
-    parallel.each(work, [600, 601, 602, 603], 2, silent, str)
+    executor.each(work, [600, 601, 602, 603], 2, silent, str)
     return 0
 
 import softermax.cli.silicon

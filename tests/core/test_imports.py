@@ -13,7 +13,18 @@ ROOT = Path(softermax.__file__).parent
 # The one exception: a spec computes itself and makes its own hardware, as in Amaranth's lib/crc.
 REACHES_UP = {("softermax.spec", "softermax.golden"), ("softermax.spec", "softermax.rtl.units")}
 
-FOUNDATION = {"cache", "extras", "files", "fixedpoint", "paper", "progress", "results", "spec", "tables"}
+FOUNDATION = {
+    "cache",
+    "executor",
+    "extras",
+    "files",
+    "fixedpoint",
+    "paper",
+    "progress",
+    "results",
+    "spec",
+    "tables",
+}
 """Modules at the top that know nothing of the rooms."""
 
 
@@ -126,6 +137,16 @@ def test_kernels_for_gpus_know_pytorchs_operators_and_never_who_uses_them() -> N
         if top(module) == "gpu":
             allowed = FOUNDATION | {"golden", "gpu", "pytorch", "verify"}
             assert top(other) in allowed, f"{module} imports {other}"
+
+
+def test_search_never_imports_torch_or_the_rooms_that_do() -> None:
+    allowed = FOUNDATION | {"golden", "rivals", "rtl", "silicon", "search"}
+    for module in FILES:
+        if top(module) == "search":
+            for other, _ in imported(module):
+                assert other.split(".")[0] not in ("torch", "transformers"), (module, other)
+                if other in FILES:
+                    assert top(other) in allowed, f"{module} imports {other}"
 
 
 def test_nothing_imports_the_command_line_and_it_alone_the_report_and_the_explorer() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from softermax import __version__
 
 GROUPS = (
-    "core", "explorer", "rivals", "speed", "models", "training", "generation", "hardware", "silicon", "report", "completion",
+    "core", "explorer", "rivals", "speed", "models", "training", "generation", "hardware", "silicon", "search", "report", "completion",
 )  # fmt: skip
 """Modules beside this one."""
 
@@ -42,7 +42,7 @@ STORY = {
     ),
     "kernels": ("info", "bench", "breakdown"),
     "hardware": ("rtl",),
-    "silicon": ("silicon",),
+    "silicon": ("silicon", "search"),
     "report": ("reproduce",),
 }
 """The order of the overview: the paper's. A command that is not here is listed at the end."""
@@ -133,6 +133,7 @@ _PLACES = {
     "--openroad": "PYTHON",
     "--out": "FOLDER",
     "--text": "TEXT",
+    "--storage": "FILE",
     "--plot": "FOLDER",
 }
 """Options whose value says where something lies on one machine: a result names them by what they hold."""

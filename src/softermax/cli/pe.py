@@ -28,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
                 args.baselines,
                 within(step, number, len(designs)),
                 args.workers,
+                args.ray,
             )
             for number, (library, width) in enumerate(designs)
         ]

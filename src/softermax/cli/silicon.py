@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
+from softermax.cli.places import add_places, check_workers
 from softermax.extras import need
 
 if TYPE_CHECKING:
@@ -118,14 +119,13 @@ def register(commands: Commands) -> None:
         metavar="PYTHON",
         help="with --route: a Python that imports openroad (default: $SOFTERMAX_OPENROAD, or this one)",
     )
-    command.add_argument("--workers", type=int, help="parallel processes (default: one per core)")
+    add_places(command)
 
 
 def silicon(args: argparse.Namespace) -> int:
     if args.clock is not None and args.clock <= 0:
         raise ValueError(f"--clock {args.clock}: must be more than 0 (nanoseconds)")
-    if args.workers is not None and args.workers < 1:
-        raise ValueError(f"--workers {args.workers}: must be 1 or more")
+    check_workers(args)
     of_units = not (args.sensitivity or args.pe or args.sweep or args.rivals)
     for option, given in (("--spec", args.spec), ("--preset", args.preset)):
         if given and not of_units:
@@ -163,7 +163,7 @@ def _units(args: argparse.Namespace) -> int:
         args.library, args.width, args.clock, args.pdk_root, args.baselines, args.preset, args.spec
     )
     with progress("silicon", args.quiet) as step:
-        table = build_table(orders, args.baselines, args.workers, step)
+        table = build_table(orders, args.baselines, args.workers, step, ray=args.ray)
     pictures: list[Path] = []
     if args.plot:
         from softermax.silicon.plots import draw_units
@@ -218,7 +218,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
     pairs = tasks_of(args.library, args.width or [16], args.clock, args.pdk_root, args.baselines)
     scores, note = both_kinds(COPIES * ROWS)
     with progress("silicon", args.quiet) as step:
-        found = vary(pairs, scores, args.workers, step)
+        found = vary(pairs, scores, args.workers, step, args.ray)
     sections = sensitivity_sections(found, note)
     rows = [asdict(row) for row in found]
     if show(args, "sensitivity", "Sensitivity of the units' ratios", rows, sections, []):
@@ -235,7 +235,14 @@ def _rivals(args: argparse.Namespace) -> int:
 
     with progress("silicon", args.quiet) as step:
         table = measure_rivals(
-            args.rivals, args.library, args.width or [16], args.clock, args.pdk_root, args.workers, step
+            args.rivals,
+            args.library,
+            args.width or [16],
+            args.clock,
+            args.pdk_root,
+            args.workers,
+            step,
+            args.ray,
         )
     title = "Rivals in silicon: area, timing and energy"
     if show(args, "rivals-silicon", title, table.to_json(), rival_sections(table), []):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
+from softermax.cli.places import add_ray
 from softermax.cli.torch_setup import (
     MODEL,
     PACKAGES,
@@ -26,6 +27,7 @@ from softermax.cli.torch_setup import (
     check_out,
     check_threads,
 )
+from softermax.executor import executor
 from softermax.results import enveloped
 from softermax.rivals import get_attention
 from softermax.spec import get_spec
@@ -205,6 +207,7 @@ def _register_accuracy(commands: Commands) -> None:
     command.add_argument("--first-epochs", type=float, help="passes over train in the first stage")
     command.add_argument("--first-learning-rate", type=float, help="the first stage's")
     command.add_argument("--held-out", type=int, help="rows of train to score on the way, not to train on")
+    add_ray(command)
     _add_size(command, epochs=None, batch=None, learning_rate=None)
 
 
@@ -300,7 +303,9 @@ def accuracy(args: argparse.Namespace) -> int:
 
             if args.models:
                 cells.add_swaps(runs, folder, args.data_dir, args.models, swaps)
-            cells.fill(runs, folder, args.data_dir, announce, report, until, args.models, swaps)
+            with contextlib.ExitStack() as stack:
+                place = stack.enter_context(executor(ray=args.ray)) if args.ray else None
+                cells.fill(runs, folder, args.data_dir, announce, report, until, args.models, swaps, place)
     done, first = cells.gather(folder), cells.gather_first(folder)
     if not done and args.gather:
         raise ValueError(f"{folder}: no cell is there; run the command without --gather first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -15,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from softermax.cache import cache_dir, key
+from softermax.executor import Executor
 from softermax.files import write_text
 from softermax.finetune.data import load_rows
 from softermax.finetune.run import Run, run_from, settings, start_name
 from softermax.finetune.swap import SWAPS, load_trained, table_swaps
 from softermax.finetune.tasks import Predictions, get_task
 from softermax.finetune.train import OutOfTime, Prepared, Result, prepare, train
-from softermax.progress import Progress
+from softermax.progress import Progress, silent
 from softermax.results import today, versions
 
 PACKAGES = ("softermax", "torch", "transformers", "accelerate", "nvidia-modelopt")
@@ -104,15 +106,25 @@ def fill(
     until: float | None = None,
     models: str | os.PathLike[str] | None = None,
     swaps: Sequence[str] = SWAPS,
+    place: Executor | None = None,
 ) -> int:
     """Run what is not done yet, each cell kept as soon as it is finished. Returns how many are left.
 
     An interrupted cell continues from its last checkpoint, which lies in the cache, as the models of first stages do.
     ``until`` is a time (seconds since the epoch) at which the cell under way stops with a checkpoint. ``models`` is a
-    folder that keeps the model of every cell. ``swaps`` are put into the int8 arm's model after training.
+    folder that keeps the model of every cell. ``swaps`` are put into the int8 arm's model after training. ``place`` works on
+    several cells at a time; its nodes must share the folders and the cache.
     """
     target = Path(folder)
     todo = [run for run in runs if not is_done(run, target)]
+    if place is not None:
+        kept = Path(models) if models else None
+        work = functools.partial(
+            _cell_in_time, folder=target, data_dir=data_dir, until=until, models=kept, swaps=swaps
+        )
+        return _fill_at(
+            place, todo, work, functools.partial(_first_in_time, data_dir=data_dir, until=until), report
+        )
     for number, run in enumerate(todo):
         if until is not None and time.time() >= until:
             return len(todo) - number
@@ -123,6 +135,44 @@ def fill(
         except OutOfTime:
             return len(todo) - number
     return 0
+
+
+def _fill_at(
+    place: Executor,
+    todo: Sequence[Run],
+    work: Callable[[Run], bool],
+    first: Callable[[Run], bool],
+    report: Progress | None,
+) -> int:
+    """Cells many at a time. First stages come before, each once: two cells must not train the same one."""
+    shared = {run.first_run.cell: run.first_run for run in todo if run.first is not None}
+    show = report or silent
+    place.each(first, list(shared.values()), show, lambda run: f"first stage of {run.cell}")
+    return sum(not done for done in place.each(work, todo, show, lambda run: run.cell).values())
+
+
+def _cell_in_time(
+    run: Run,
+    folder: Path,
+    data_dir: str | os.PathLike[str] | None,
+    until: float | None,
+    models: Path | None,
+    swaps: Sequence[str],
+) -> bool:
+    """Whether a cell was finished."""
+    try:
+        _run_cell(run, folder, data_dir, None, until, models, swaps)
+    except OutOfTime:
+        return False
+    return True
+
+
+def _first_in_time(run: Run, data_dir: str | os.PathLike[str] | None, until: float | None) -> bool:
+    try:
+        first_stage(run, data_dir, None, until)
+    except OutOfTime:
+        return False
+    return True
 
 
 def _run_cell(

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from softermax.executor import each
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.progress import Progress, silent
@@ -25,7 +26,6 @@ from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, ROWS, Result
 from softermax.silicon.jobs import RESET_CYCLES, GateJob
 from softermax.silicon.memory import NODE_OF_LIBRARY
-from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import Scores, both_kinds
 from softermax.silicon.table import Order, WaitingRow, measure_order, waiting_cost
 from softermax.silicon.timing import require_possible
@@ -184,12 +184,13 @@ def measure_rivals(
     pdk_root: str | None = None,
     workers: int | None = None,
     progress: Progress = silent,
+    ray: str | None = None,
 ) -> RivalTable:
     """Measure every unit, in parallel processes, and add whole softmaxes up."""
     scores, note = both_kinds(COPIES * ROWS)
     orders = rival_orders(names, libraries, widths, clock_ns, pdk_root, scores[0])
     work = functools.partial(measure_order, scores)
-    found = each(work, orders, workers, progress, lambda order: order.label)
+    found = each(work, orders, workers, progress, lambda order: order.label, ray)
     rows, waiting = _rows(found, scores[0].name)
     return RivalTable(rows, waiting, list(found.values()), scores[0].name, note)
 

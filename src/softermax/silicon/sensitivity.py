@@ -12,13 +12,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from softermax.executor import each
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
 from softermax.silicon.flip_flops import KeptLaneUnit, cost_in_flip_flops
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure_unit
 from softermax.silicon.library import WireLoad
 from softermax.silicon.memory import NODE_OF_LIBRARY, Node, node_of
-from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import Scores
 from softermax.silicon.table import Order, against, orders_of, waiting_cost, waiting_of
 from softermax.silicon.units import (
@@ -152,8 +152,9 @@ def vary(
     scores: Sequence[Scores],
     workers: int | None = None,
     progress: Progress = silent,
+    ray: str | None = None,
 ) -> list[Variation]:
-    """Measure every design, in parallel processes, and put ours beside the baseline for each kind of scores: unit by unit,
+    """Measure every design, many at a time, and put ours beside the baseline for each kind of scores: unit by unit,
     then whole softmaxes."""
     # The table's own first: they are mapped once, and most are cached.
     measured = {task for pair in pairs for task in (*pair, *_kept_lanes(*pair))}
@@ -165,6 +166,7 @@ def vary(
         workers,
         progress,
         lambda task: f"{task.order.label}, {task.case.change}",
+        ray,
     )
     compared = [_Compared.of(ours, theirs, found) for ours, theirs in pairs]
     alone = [one.variation(kind.name) for one in compared for kind in scores]

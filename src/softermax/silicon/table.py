@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
+from softermax.executor import each
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, ROWS, Result, measure_unit
 from softermax.silicon.memory import NODE_OF_LIBRARY, Node, node_of
-from softermax.silicon.parallel import each
 from softermax.silicon.stimuli import COLUMNS, Scores, both_kinds
 from softermax.silicon.timing import require_possible
 from softermax.silicon.units import (
@@ -206,11 +206,12 @@ def build_table(
     workers: int | None = None,
     progress: Progress = silent,
     measure: Measure = measure_order,
+    ray: str | None = None,
 ) -> UnitTable:
-    """Measure every design, in parallel processes, and put ours beside each baseline."""
+    """Measure every design, many at a time, and put ours beside each baseline."""
     scores, note = both_kinds(COPIES * ROWS)
     work = functools.partial(measure, scores)
-    found = each(work, orders, workers, progress, lambda order: order.label)
+    found = each(work, orders, workers, progress, lambda order: order.label, ray)
     for order, result in found.items():
         same = [r for o, r in found.items() if o.library == order.library]
         if not any(r.meets for r in same):

