@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -92,7 +92,7 @@ def test_a_finished_search_draws_nothing(search, place, tmp_path, monkeypatch) -
     assert run_search(search, 8, tmp_path / "a.db", place, PRESETS) == found
 
 
-KILLED = """
+STALLED = """
 import pickle, sys, time
 from pathlib import Path
 from softermax.executor import executor
@@ -113,21 +113,39 @@ with executor(1) as place:
 """
 
 
-def test_a_killed_search_loses_nothing(search, place, tmp_path, whole) -> None:
-    import pickle
-
+@pytest.fixture
+def stalled(search, tmp_path):
+    """Another process that has a batch of eight trials told and the next one under way, and goes no further."""
     (tmp_path / "search.pickle").write_bytes(pickle.dumps(search))
     seen = tmp_path / "seen"
     arguments = [str(tmp_path / "search.pickle"), str(tmp_path / "a.db"), str(seen)]
-    child = subprocess.Popen([sys.executable, "-c", KILLED, *arguments])
+    child = subprocess.Popen([sys.executable, "-c", STALLED, *arguments])
     deadline = time.monotonic() + 120
     while not (seen.exists() and seen.read_text().startswith("8") and "rows" in seen.read_text()):
         assert child.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    os.kill(child.pid, signal.SIGKILL)
+    yield child
+    child.kill()
     child.wait()
+
+
+def test_a_killed_search_loses_nothing(search, place, tmp_path, whole, stalled) -> None:
+    stalled.send_signal(signal.SIGKILL)
+    stalled.wait()
     assert run_search(search, 24, tmp_path / "a.db", place, PRESETS) == whole
+
+
+def test_two_processes_share_a_storage(search, place, tmp_path, stalled) -> None:
+    """The second leaves what the first has under way alone; when the first is dead, that is judged too."""
+    judged = []
+    run_search(search, 16, tmp_path / "a.db", place, PRESETS, lambda done, *_: judged.append(done))
+    assert judged[0] == 8
+    assert judged[-1] == 16
+    stalled.kill()
+    stalled.wait()
+    run_search(search, 24, tmp_path / "a.db", place, PRESETS, lambda done, *_: judged.append(done))
+    assert judged[-1] == 24
 
 
 @pytest.mark.slow
@@ -135,20 +153,6 @@ def test_ray_finds_the_same_front(search, tmp_path, whole) -> None:
     pytest.importorskip("ray", reason="comes with the extra ray")
     with executor(2, "local") as cluster:
         assert run_search(search, 24, tmp_path / "a.db", cluster, PRESETS) == whole
-
-
-def test_two_processes_share_a_storage(search, place, tmp_path) -> None:
-    """The second leaves what the first has under way alone, and what both told counts."""
-    found = []
-
-    def beside(done: int, total: int, note: str) -> None:
-        if "rows" in note and not found:
-            found.append(None)
-            with executor(1) as other:
-                found[0] = run_search(search, 8, tmp_path / "a.db", other, PRESETS)
-
-    points = run_search(search, 8, tmp_path / "a.db", place, PRESETS, beside)
-    assert len(points) >= len(found[0])
 
 
 def test_bad_settings_are_named(search, place, tmp_path) -> None:

@@ -74,10 +74,10 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("--evaluate", metavar="MODEL", help="finalists in a folder that finetune wrote")
     command.add_argument("--data-dir", help="data of --evaluate")
-    command.add_argument("--layers", action="store_true", help="a spec for each layer, by its own rows")
-    command.add_argument(
-        "--out", help="folder for search.json, search.md, search.html and a spec file per point"
-    )
+    each = command.add_mutually_exclusive_group()
+    each.add_argument("--layers", action="store_true", help="a spec for each layer, by its own rows")
+    each.add_argument("--heads", action="store_true", help="a spec for each head")
+    command.add_argument("--out", help="folder for search.json, search.md and a spec file per point")
     add_places(command)
 
 
@@ -98,14 +98,22 @@ def search(args: argparse.Namespace) -> int:
     for option in ("perplexity", "evaluate"):
         if getattr(args, option) and not args.finalists:
             raise ValueError(f"--{option}: is for finalists; give --finalists N")
-    if args.layers:
+    if args.finalists and (args.layers or args.heads):
+        raise ValueError(f"--finalists {args.finalists}: must be left out with --layers and --heads")
+    rows = recorded(args)
+    if args.layers or args.heads:
         from softermax.cli.search_layers import search_layers
 
-        return search_layers(args, space)
-    rows = recorded(args)
+        with executor(args.workers, args.ray) as place:
+
+            def find(name: str, own: RecordedRows, more: dict[str, str]) -> list[Found]:
+                with progress(name, args.quiet) as report:
+                    return _searched(args, Space.of(args.kind, args.width, fixed | more), own, place, report)
+
+            return search_layers(args, rows, budget, fixed, find, PACKAGES)
     with executor(args.workers, args.ray) as place, progress("trials", args.quiet) as report:
         points = _searched(args, space, rows, place, report)
-    points = _finals(args, points, rows)
+    points = _finals(args, points)
     return _shown(args, points, rows, budget)
 
 
@@ -140,7 +148,7 @@ def _searched(
     return run_search(wanted, args.trials, storage, place, presets_at(args.kind, args.width[0]), report)
 
 
-def _finals(args: argparse.Namespace, points: list[Found], rows: RecordedRows) -> list[Found]:
+def _finals(args: argparse.Namespace, points: list[Found]) -> list[Found]:
     """Points with what was measured of finalists and of the presets."""
     if not args.finalists:
         return points

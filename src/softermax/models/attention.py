@@ -19,6 +19,7 @@ from softermax.functional import softermax
 from softermax.kernels.core import isa
 from softermax.kernels.plan import supports
 from softermax.models import coverage, masks, rivals
+from softermax.models.layers import LAYERS, MARK, LayerSpec, read_layer
 from softermax.pytorch.float_attention import float_attention
 from softermax.pytorch.gradient import transformed
 from softermax.pytorch.onnx import exporting
@@ -33,6 +34,7 @@ _NO_EFFECT = {
 }  # fmt: skip
 RIVAL = "rival"
 """In a config's setting, instead of a spec's fields: the name of a design of `softermax.rivals`."""
+_LAYER_SPEC = "_softermax_layer_spec"
 _HANDLED = _CARRIED_BY_MASK | _NO_EFFECT
 
 
@@ -91,7 +93,9 @@ def softermax_attention(
     ):
         return _fused(module, query, key, value, attention_mask, scaling, spec, others), None
     scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
-    if isinstance(spec, Rival):
+    if isinstance(spec, tuple):
+        probabilities = _by_head(scores, mask, biased, spec, attention_mask)
+    elif isinstance(spec, Rival):
         if biased:
             mask = rivals.within_rivals_reach(scores, mask)
         probabilities = rivals.rival_probabilities(scores, mask, spec, module)
@@ -251,6 +255,24 @@ def _softermax(scores: Tensor, mask: Tensor | None, spec: AnySpec, lanes_before:
     return softermax(scores, dim=-1, mask=mask, spec=spec)[..., lanes_before:]
 
 
+def _by_head(
+    scores: Tensor,
+    mask: Tensor | None,
+    biased: bool,
+    specs: tuple[AnySpec, ...],
+    attention_mask: Tensor | None,
+) -> Tensor:
+    """Each head with a spec of its own."""
+    found = []
+    for head, spec in enumerate(specs):
+        own = scores[:, head : head + 1]
+        keep = mask if mask is None or mask.shape[-3] == 1 else mask[..., head : head + 1, :, :]
+        if biased:
+            keep = masks.within_reach(own, keep, spec)
+        found.append(_softermax(own, keep, spec, masks.lanes_before(attention_mask, spec)))
+    return torch.cat(found, dim=1)
+
+
 def _weighted(
     module: nn.Module,
     query: Tensor,
@@ -273,14 +295,21 @@ def _is_causal(module: nn.Module, others: dict[str, Any]) -> bool:
     return bool(getattr(module, "is_causal", False) if given is None else given)
 
 
-def _module_spec(module: nn.Module) -> AnySpec | Rival:
+def _module_spec(module: nn.Module) -> AnySpec | tuple[AnySpec, ...] | Rival:
     setting = getattr(getattr(module, "config", None), "softermax", None)
     if setting is None:
         raise ValueError(
             f"{type(module).__name__} has no config with a Softermax spec; use "
             "softermax.integrations.transformers.enable(model, spec)"
         )
-    return _read(_hashable(setting))
+    if LAYERS not in setting:
+        return _read(_hashable(setting))
+    known = module.__dict__.get(_LAYER_SPEC)
+    if known is None or known[0] is not setting:
+        # Parsed once: a config's setting is replaced as a whole, never changed.
+        known = module.__dict__[_LAYER_SPEC] = setting, read_layer(setting[LAYERS][getattr(module, MARK)])
+    found: LayerSpec = known[1]
+    return found
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ A model whose attention does not all go through the implementation raises an err
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,16 @@ from softermax.models.attention import (
     softmax_attention,
 )
 from softermax.models.coverage import Watch
+from softermax.models.layers import (
+    LAYERS,
+    GivenLayer,
+    LayerSpec,
+    checked_layers,
+    mark,
+    read_layers,
+    setting_of,
+    specs_in,
+)
 from softermax.models.masks import attention_mask
 from softermax.models.mpnet import dispatching_class
 from softermax.models.rivals import add_constants, remove_constants
@@ -73,8 +83,11 @@ class _State:
     watch: Watch | None = None
 
 
-def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedModel:
-    """Put Softermax into a loaded model. ``spec`` is a spec or what `get_spec` takes (``paper+fold``).
+def enable(
+    model: PreTrainedModel, spec: AnySpec | str | Mapping[int, GivenLayer] = "paper"
+) -> PreTrainedModel:
+    """Put Softermax into a loaded model. ``spec`` is a spec or what `get_spec` takes (``paper+fold``), or a mapping of each layer's
+    number to such a one, or to a list of them, one per head.
 
     With a `DeferredSpec` (``paper+fold:deferred``) the row is divided after P·V instead of before (A8), emulated.
     ``rival:NAME`` puts in another design instead, see `softermax.rivals`.
@@ -82,16 +95,32 @@ def enable(model: PreTrainedModel, spec: AnySpec | str = "paper") -> PreTrainedM
     """
     if isinstance(spec, str) and is_rival(spec):
         return _enable_rival(model, get_rival(spec))
+    if isinstance(spec, Mapping):
+        return _enable_layers(model, spec)
     chosen = get_spec(spec) if isinstance(spec, str) else spec
     if not isinstance(chosen, (SoftermaxSpec, DeferredSpec)):
         raise TypeError(f"spec = {spec!r}: must be a SoftermaxSpec, a DeferredSpec or the name of one")
-    if chosen.base == "fold" and getattr(model.config, ABSORBED, False):
-        raise ValueError(
-            f"spec = {spec!r}: {type(model).__name__} has log2(e) in its weights already; take no fold"
-        )
+    _refuse_second_fold(model, chosen)
     _switch(model, NAME)
     _store_spec(model, chosen.to_dict())
     _prepare(model, chosen)
+    return model
+
+
+def _refuse_second_fold(model: PreTrainedModel, spec: AnySpec) -> None:
+    if spec.base == "fold" and getattr(model.config, ABSORBED, False):
+        raise ValueError(
+            f"spec = {spec!r}: {type(model).__name__} has log2(e) in its weights already; take no fold"
+        )
+
+
+def _enable_layers(model: PreTrainedModel, given: Mapping[int, GivenLayer]) -> PreTrainedModel:
+    layers = checked_layers(model, given)
+    for spec in specs_in(layers):
+        _refuse_second_fold(model, spec)
+    _switch(model, NAME)
+    _store_spec(model, setting_of(layers))
+    _prepare(model, layers)
     return model
 
 
@@ -104,7 +133,9 @@ def _enable_rival(model: PreTrainedModel, design: Rival) -> PreTrainedModel:
 
 
 def _prepare(model: PreTrainedModel, design: object) -> None:
-    """Constants for ConSmax, none for others."""
+    """Constants for ConSmax, none for others; their numbers for layers with specs of their own."""
+    if isinstance(design, list):
+        mark(model)
     if isinstance(design, ConSmax):
         add_constants(model, model.config.num_attention_heads)
     else:
@@ -129,11 +160,15 @@ def disable(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def enabled(model: PreTrainedModel) -> AnySpec | Rival | None:
-    """The spec, or the rival, that a model attends with, or None."""
+def enabled(model: PreTrainedModel) -> AnySpec | Rival | list[LayerSpec] | None:
+    """The spec, or the rival, or the specs of all layers, that a model attends with, or None."""
     if model.config._attn_implementation != NAME:
         return None
-    return read_spec(model.config.softermax)
+    return _read_setting(model.config.softermax)
+
+
+def _read_setting(setting: Mapping[str, Any]) -> AnySpec | Rival | list[LayerSpec]:
+    return read_layers(setting) if LAYERS in setting else read_spec(setting)
 
 
 def keep_softmax(model: PreTrainedModel) -> None:
@@ -292,7 +327,7 @@ def _adopt(model: PreTrainedModel) -> None:
     else:
         setting = spec or get_spec("paper").to_dict()
         _store_spec(model, setting)
-        _prepare(model, read_spec(setting))
+        _prepare(model, _read_setting(setting))
 
 
 def _register() -> None:

@@ -90,6 +90,8 @@ def export_model(
         )
     if isinstance(enabled(model), Rival):
         raise ValueError("rivals have no ONNX form; enable a spec")
+    if isinstance(enabled(model), list):
+        raise ValueError("specs of several layers have no ONNX form yet; enable one spec for all")
     if isinstance(enabled(model), DeferredSpec):
         raise ValueError("deferred normalisation (A8) has no ONNX form; enable a spec without :deferred")
     was_training = model.training

@@ -120,8 +120,9 @@ def _opened(search: Search, storage: Path, presets: Mapping[str, AnySpec]) -> It
         lock = stack.enter_context(storage.with_suffix(".lock").open("w"))
         is_first = True
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            # Of this process alone: workers that outlive it for a moment do not inherit it.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
             is_first = False
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         stack.enter_context(warnings.catch_warnings())

@@ -1,0 +1,79 @@
+"""softermax search, as a user types it, on scores of a file."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("optuna", reason="comes with the extra search")
+
+from softermax.cli import main
+from softermax.results import Envelope
+from softermax.spec import load_spec
+
+
+@pytest.fixture(scope="module")
+def scores(rows, tmp_path_factory):
+    path = tmp_path_factory.mktemp("scores") / "mine.npz"
+    np.savez(path, scores=rows.scores[:80, :48], layer=rows.layer[:80], head=rows.head[:80])
+    return path
+
+
+@pytest.fixture
+def command(scores, tmp_path):
+    storage = ["--storage", str(tmp_path / "a.db"), "--workers", "1"]
+    return ["search", "--scores", str(scores), "--trials", "8", "--batch", "8", *storage]
+
+
+def test_it_writes_rows_page_and_a_spec_file_per_point(command, tmp_path, capsys) -> None:
+    assert main([*command, "--json", "--out", str(tmp_path / "out")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {"name", "spec", "area", "energy", "l1"} <= set(rows[0])
+    assert {"paper", "lean+fold"} <= {row["name"] for row in rows}
+    made = Envelope.load(tmp_path / "out" / "search.json")
+    assert made.rows == rows
+    assert made.notes["trials"] == 8
+    for row in rows:
+        if row["front"]:
+            assert load_spec(tmp_path / "out" / "specs" / f"{row['name']}.json").to_dict() == row["spec"]
+
+
+def test_a_budget_picks_one_and_none_is_an_exit_code(command, capsys) -> None:
+    assert main([*command, "--quiet", "--json", "--max-loss", "1.5"]) == 0
+    (picked,) = json.loads(capsys.readouterr().out)
+    assert picked["l1"] <= 1.5
+    assert main([*command, "--quiet", "--budget", "area=1"]) == 1
+    assert "no spec that was found is within the limits" in capsys.readouterr().err
+
+
+def test_layers_get_specs_that_a_model_can_be_given(command, tmp_path, capsys) -> None:
+    assert main([*command, "--layers", "--json", "--quiet", "--out", str(tmp_path / "out")]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["layer"] for row in rows] == [0, 1]
+    layers = json.loads((tmp_path / "out" / "layers.json").read_text())
+    assert layers == {"0": rows[0]["spec"], "1": rows[1]["spec"]}
+
+
+def test_the_space_can_be_read(capsys) -> None:
+    assert main(["search", "--space", "--json", "--fix", "base=fold"]) == 0
+    rows = {row["dimension"]: row["values"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["base"] == "fold"
+    assert rows["unnormed_fraction"] == "5 to 16"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--fix", "output"], "--fix output: must be like"),
+        (["--budget", "area"], "--budget area: must be like"),
+        (["--trials", "0"], "--trials 0: must be 1 or more"),
+        (["--kind", "both"], "kind 'both': must be rows or deferred"),
+        (["--perplexity", "512"], "--perplexity: is for finalists"),
+        (["--scores", "missing.npz"], "missing.npz: not recorded scores"),
+    ],
+)
+def test_bad_options_are_named(options, said, capsys) -> None:
+    assert main(["search", *options]) == 2
+    assert said in capsys.readouterr().err
