@@ -26,8 +26,8 @@ def compute(request: Mapping[str, Any]) -> dict[str, Any]:
     raw = golden.quantize(scores, rows, mask)
     output = spec.run(scores, mask, trace=True)
     value = output.value
-    exact = _log_softmax(scores * LOG2E, mask)
-    base_two = _log_softmax(scores, mask)
+    exact = log_softmax(scores * LOG2E, mask)
+    base_two = log_softmax(scores, mask)
     return {
         "spec": spec.to_dict(),
         "mode": "deferred" if isinstance(spec, DeferredSpec) else spec.output_mode,
@@ -43,7 +43,7 @@ def compute(request: Mapping[str, Any]) -> dict[str, Any]:
         "softmax": np.exp2(exact).tolist(),
         "base_two": np.exp2(base_two).tolist(),
         "row_sum": float(value.sum()),
-        "errors": {"softmax": _errors(value, exact), "base_two": _errors(value, base_two)},
+        "errors": {"softmax": errors_of(value, exact), "base_two": errors_of(value, base_two)},
         "tables": {"pow2": _table(pow2_table(rows)), "reciprocal": _table(reciprocal_table(spec))},
     }
 
@@ -69,7 +69,7 @@ def _steps(output: golden.Output | golden.DeferredOutput, columns: int) -> dict[
     }
 
 
-def _log_softmax(x: FloatArray, mask: golden.BoolArray) -> FloatArray:
+def log_softmax(x: FloatArray, mask: golden.BoolArray) -> FloatArray:
     """log2 of the softmax in base two, -inf where masked."""
     if not mask.any():
         return np.full(x.shape, -np.inf)
@@ -78,7 +78,7 @@ def _log_softmax(x: FloatArray, mask: golden.BoolArray) -> FloatArray:
     return np.asarray(shifted - math.log2(np.exp2(shifted).sum()))
 
 
-def _errors(value: FloatArray, log2_exact: FloatArray) -> dict[str, float | None]:
+def errors_of(value: FloatArray, log2_exact: FloatArray) -> dict[str, float | None]:
     """Largest error, and the divergence, in bits, of the outputs (made to add up to 1) from the exact ones.
 
     In this direction a probability that the output word flushes to 0 counts; the divergence in the

@@ -21,6 +21,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
+from softermax.explorer import rivals
 from softermax.explorer.compute import compute
 from softermax.explorer.request import RequestError, read_spec, require_only
 from softermax.explorer.silicon import figures
@@ -37,6 +38,7 @@ _STATIC = {
     "/state.js": ("state.js", "text/javascript; charset=utf-8"),
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
     "/steps.js": ("steps.js", "text/javascript; charset=utf-8"),
+    "/rivals.js": ("rivals.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 
@@ -154,11 +156,17 @@ def _presets(_: dict[str, Any]) -> dict[str, Any]:
     return {name: spec.to_dict() for name, spec in (PRESETS | deferred).items()}
 
 
+def _rivals(_: dict[str, Any]) -> dict[str, Any]:
+    return {"names": rivals.names()}
+
+
 _API: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "/api/presets": ("GET", _presets),
     "/api/spec": ("POST", _spec),
     "/api/compute": ("POST", _compute),
     "/api/verilog": ("POST", _verilog),
+    "/api/rivals": ("GET", _rivals),
+    "/api/rival": ("POST", rivals.rival_steps),
 }
 
 

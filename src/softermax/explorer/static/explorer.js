@@ -1,6 +1,7 @@
 // The page's controls, and the requests that keep its numbers up to date.
 
 import { BarChart, ScoreChart } from "./charts.js";
+import { bindRivals, showRival } from "./rivals.js";
 import { fromFragment, holder, isDeferred, number, parseScores, rowsOf, toFragment, writeScores } from "./state.js";
 import { counted, exactOf, fraction, short, showLanes, showRow, showSilicon, showSlices } from "./steps.js";
 
@@ -278,6 +279,13 @@ async function ask() {
   say("");
   history.replaceState(null, "", `#${toFragment(asked, presets)}`);
   render();
+  await askRival();
+}
+
+async function askRival() {
+  if (answer === null || unreadable !== null) return;
+  const value = await post("/api/rival", { scores: answer.scores, rival: $("rival").value });
+  if (answer !== null) showRival(value, answer);
 }
 
 function render() {
@@ -436,4 +444,5 @@ for (const name of [...Object.keys(presets), ""]) $("preset").append(new Option(
 $("preset").options[$("preset").length - 1].disabled = true;
 bindControls();
 bindSections();
+await bindRivals(askRival);
 start();

@@ -21,7 +21,7 @@ export function exactOf({ spec }) {
   return rowsOf(spec).base === "fold" ? { name: "softmax", key: "softmax" } : { name: "base two", key: "base_two" };
 }
 
-function table(host, heads, rows, chosen = -1, choose = null) {
+export function table(host, heads, rows, chosen = -1, choose = null) {
   const made = document.createElement("table");
   const head = made.createTHead().insertRow();
   for (const [text, title] of heads) {

@@ -55,7 +55,8 @@ class ConSmax(Rival):
         xp = namespace(scores)
         e = xp.exp(cast(scores, "float64"))
         sums = xp.sum(e if mask is None else xp.where(mask, e, 0.0), axis=-1)
-        return dataclasses.replace(found, beta=0.0, gamma=float(sums.mean()))
+        # Rows without an element add up to nothing.
+        return dataclasses.replace(found, beta=0.0, gamma=float(sums.mean()) or 1.0)
 
     @property
     def constant(self) -> float:
