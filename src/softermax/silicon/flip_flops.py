@@ -57,8 +57,9 @@ class KeptLaneUnit(Unit):
             if self.waiting.what == "scores":
                 return x | 1 << 16
             # Generic components keep whole halves.
-            own = generic_model if self.waiting.bits == HALF.width else model
-            return own.unnormed(x, mask, self.width)[0]
+            whole = self.waiting.bits == HALF.width
+            unnormed = generic_model.unnormed if whole else model.unnormed
+            return unnormed(x, mask, self.width)[0]
         raw = scores.raw(self.spec)
         if self.waiting.what == "scores":
             bits = self.spec.input.bits
