@@ -16,6 +16,7 @@ from typing import Any
 import figures
 from figures import ResultRow
 
+from softermax.rivals import pareto
 from softermax.cli.output import markdown_table
 from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
@@ -252,21 +253,27 @@ def rivals_with_options() -> list[ResultRow]:
 
 
 def rivals_in_silicon() -> list[ResultRow]:
-    """Designs that were built: a row per width and library."""
-    return [
-        {
-            "design": f"`{found['name']}`",
-            "unit": found.get("unit", ""),
-            "lanes": found["width"],
-            "library": LIBRARIES.get(found["library"], found["library"]),
-            "area, um2": f"{found['area_um2']:.0f}",
-            "pJ per element": f"{found['pj_per_element']:.3f}",
-            "slack, ns": f"{found['slack_ns']:.2f}",
-            "L1, recorded": f"{found['l1_recorded']:.3f}",
-        }
-        for found in figures.rows("rivals")
-        if "area_um2" in found
-    ]
+    """Whole softmaxes that were built, the smallest first; where nobody is both cheaper and nearer."""
+    rows: list[ResultRow] = []
+    measured = figures.rows("rivals")
+    for library, width in dict.fromkeys((r["library"], r["width"]) for r in measured if "area_um2" in r):
+        found = pareto.wholes(measured, width, library)
+        least = {"area": pareto.front(found, "area_um2"), "energy": pareto.front(found, "pj_per_element")}
+        for row in found:
+            rows.append(
+                {
+                    "lanes": width,
+                    "design": f"`{row['name']}`",
+                    "library": LIBRARIES.get(library, library),
+                    "area, um2": f"{row['area_um2']:.0f}",
+                    "pJ per element": f"{row['pj_per_element']:.2f}",
+                    "slack, ns": f"{row['slack_ns']:.2f}",
+                    "L1, recorded": f"{row['l1_recorded']:.3f}",
+                    "mass, 2048": f"{row['mass_2048']:.2f}",
+                    "least error for its": " and ".join(cost for cost in least if row["name"] in least[cost]),
+                }
+            )
+    return rows
 
 
 def rivals_in_models() -> list[ResultRow]:
@@ -348,6 +355,7 @@ def summary() -> list[ResultRow]:
             spec = "`row-scaled+fold`"
             add(f"The same without retraining, {row['model']}, {spec}", row[spec], "", "accuracy")
     add_rivals(add)
+    add_built_rivals(add)
     return rows
 
 
@@ -366,6 +374,33 @@ def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
                 "",
                 "rivals",
             )
+
+
+def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
+    """Where others are cheaper than the cheapest of ours, and who of ours is beaten in area, energy and error at once."""
+    measured = figures.rows("rivals")
+    for library, width in dict.fromkeys((r["library"], r["width"]) for r in measured if "area_um2" in r):
+        found = pareto.wholes(measured, width, library)
+        where = f"whole softmax, {width} lanes, {LIBRARIES.get(library, library)}"
+        for what, cost, form in (("Area, µm²", "area_um2", ".0f"), ("pJ per element", "pj_per_element", ".2f")):
+            ours = min((r for r in found if r["kind"] == "ours"), key=lambda r: r[cost], default=None)
+            if ours is None:
+                continue
+            less = [r for r in found if r["kind"] == "rival" and r[cost] < ours[cost]]
+            if less:
+                best = min(less, key=lambda r: r[cost])
+                add(
+                    f"{what}, {where}: `{ours['name']}`, and less, `{best['name']}`",
+                    f"{ours[cost]:{form}}, {best[cost]:{form}}",
+                    "",
+                    "rivals",
+                )
+        for ours in (row for row in found if row["kind"] == "ours"):
+            better = pareto.beaten_by(ours, found, ("area_um2", "pj_per_element"))
+            better = [name for name in better if any(r["name"] == name and r["kind"] == "rival" for r in found)]
+            if better:
+                names = ", ".join(f"`{name}`" for name in better)
+                add(f"Less area, energy and error than `{ours['name']}`, {where}", names, "", "rivals")
 
 
 def lean_sets() -> list[ResultRow]:

@@ -255,9 +255,9 @@ def test_axes_have_round_numbers_that_hold_all_values() -> None:
         assert 3 <= len(marks) <= 9
 
 
-@pytest.mark.parametrize("kind", ["bars", "stacked", "lines"])
+@pytest.mark.parametrize("kind", ["bars", "stacked", "lines", "points"])
 def test_a_chart_has_a_mark_for_every_value(kind: str) -> None:
-    x = [1, 10, 100] if kind == "lines" else ["a", "b <", "c"]
+    x = [1, 10, 100] if kind in ("lines", "points") else ["a", "b <", "c"]
     chart = Chart("c", "t", kind, x, [Series("s", [1.0, None, 2.5]), Series("&", [0.5, 0.25, 4.0])])  # type: ignore[arg-type]
     for width in (charts.WIDE, charts.NARROW):
         drawing = charts.draw(chart, width)

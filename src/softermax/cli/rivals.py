@@ -40,7 +40,7 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("--no-silicon", action="store_true", help="accuracy only")
     command.add_argument("--seed", type=int, default=0, help="of the Gaussian rows (default: %(default)s)")
-    command.add_argument("--out", help="folder for rivals.json and rivals.md")
+    command.add_argument("--out", help="folder for rivals.json, rivals.md and, with silicon, pictures")
 
 
 def rivals(args: argparse.Namespace) -> int:
@@ -63,7 +63,12 @@ def rivals(args: argparse.Namespace) -> int:
     if args.out:
         count = recorded.shape[0] * recorded.shape[1] if recorded is not None else 0
         notes = {"gaussian_rows": ROWS, "recorded_rows": count, "seed": args.seed}
-        write_result(args, "rivals", rows, rivals_page(rows), notes=notes)
+        pictures = []
+        if any("area_um2" in row and "l1_recorded" in row for row in rows):
+            from softermax.silicon.plots import draw_rivals
+
+            pictures = [path.name for path in draw_rivals(rows, args.out)]
+        write_result(args, "rivals", rows, rivals_page(rows, pictures), notes=notes)
     print_json(rows) if args.json else print_table(shown(rows))
     return 0
 

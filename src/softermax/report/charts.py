@@ -112,7 +112,7 @@ def draw(chart: Chart, width: int) -> Drawing:
     legend, below = _legend(chart, width)
     frame = _Frame(_LEFT, below + 14, width - _LEFT - _RIGHT, 220 if width < 500 else 250)
     y = _scale(chart, frame)
-    if chart.kind == "lines":
+    if chart.kind in ("lines", "points"):
         labels, foot = _numbers(chart, frame), 34.0
         marks = list(_lines(chart, frame, y))
     else:
@@ -264,9 +264,11 @@ def _lines(chart: Chart, frame: _Frame, y: Scale) -> Iterator[Shape]:
     across = _across(chart, frame)
     for j, series in enumerate(chart.series):
         points = [(float(n), v) for n, v in zip(chart.x, series.values, strict=True) if v is not None]
-        yield Curve(j % COLOURS, [(across(n), y(v)) for n, v in points])
+        if chart.kind == "lines":
+            yield Curve(j % COLOURS, [(across(n), y(v)) for n, v in points])
         for n, v in points:
-            yield Dot(j % COLOURS, across(n), y(v), _tip(series, shown(int(n)), v, chart))
+            label = shown(int(n) if n == int(n) else n)
+            yield Dot(j % COLOURS, across(n), y(v), _tip(series, label, v, chart))
 
 
 def _mark(chart: Chart, frame: _Frame, y: Scale) -> Iterator[Shape]:

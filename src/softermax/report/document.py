@@ -35,12 +35,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """``x`` are labels for bars; for lines, numbers on a logarithmic axis. A stacked chart's series add up."""
+    """``x`` are labels for bars; for lines and points, numbers on a logarithmic axis. A stacked chart's series add up."""
 
     name: str
     """A file name without its ending, and the id on the page."""
     title: str
-    kind: Literal["bars", "stacked", "lines"]
+    kind: Literal["bars", "stacked", "lines", "points"]
     x: Sequence[str] | Sequence[Number]
     series: Sequence[Series]
     x_label: str = ""

@@ -60,8 +60,8 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(str(row["name"]) for row in rows))
 
 
-def rivals_page(rows: Sequence[Row]) -> str:
-    """Markdown: error, mass, what each needs, and silicon where there is some."""
+def rivals_page(rows: Sequence[Row], pictures: Sequence[str] = ()) -> str:
+    """Markdown: error, mass, what each needs, and silicon where there is some, with its pictures."""
     single = designs(rows)
     recorded = "l1_recorded" in single[0]
     lines = [
@@ -122,6 +122,8 @@ def rivals_page(rows: Sequence[Row]) -> str:
     if built:
         lines += [
             "## Silicon",
+            "",
+            *(f"![Error against area and energy]({picture})" for picture in pictures),
             "",
             *_table(
                 ["design", "unit", "lanes", "library", "area, um2", "pJ per element", "slack, ns"],

