@@ -127,3 +127,71 @@ def refused(spec, operator):
     except ValueError as error:
         return str(error)
     return ""
+
+
+def attend(spec, q, k, v, scale, value_scale, mask, causal, lengths=None):
+    """int8 attention as the operator offers it."""
+    import torch
+
+    from softermax.functional import int8_attention
+
+    operands = [torch.from_numpy(x) for x in (q, k, v)]
+    keep, counts = (None if a is None else torch.from_numpy(a) for a in (mask, lengths))
+    return int8_attention(
+        *operands, scale, value_scale, spec, mask=keep, lengths=counts, causal=causal
+    ).numpy()
+
+
+def float_attention(spec, kind, masked, causal):
+    """Output and gradients of fused attention, and those of scores, operator on rows, and product.
+
+    Queries and keys are small integers, so that scores are exact in any order.
+    """
+    import torch
+
+    from softermax.functional import softermax
+    from softermax.gpu import float_attention as fused
+
+    generator = torch.Generator().manual_seed(1)
+    dtype = getattr(torch, kind)
+    q = torch.randint(-3, 4, (1, 2, 19, 24), generator=generator).to(dtype).requires_grad_()
+    k = torch.randint(-3, 4, (1, 2, 45, 24), generator=generator).to(dtype).requires_grad_()
+    v = torch.randint(-8, 9, (1, 2, 45, 24), generator=generator).to(dtype).requires_grad_()
+    mask = torch.rand(1, 1, 19, 45, generator=generator) < 0.8 if masked else None
+    assert fused.takes(q, k, spec)
+    out = fused.float_attention(q, k, v, spec, 0.5, mask, causal)
+    keep = torch.ones(19, 45, dtype=torch.bool).tril(26 if causal else 99)
+    keep = keep if mask is None else keep & mask
+    p = softermax(torch.matmul(q, k.transpose(-1, -2)) * 0.5, mask=keep, spec=spec)
+    want = torch.matmul(p, v)
+    cotangent = torch.randn(out.shape, generator=generator).to(dtype)
+    got = [out, *torch.autograd.grad(out, (q, k, v), cotangent)]
+    wanted = [want, *torch.autograd.grad(want, (q, k, v), cotangent)]
+    return [x.detach().float().numpy() for x in got], [x.detach().float().numpy() for x in wanted]
+
+
+def model_steps(spec):
+    """How often a small BERT calls the fused kernels in training, and output and gradients with and without them."""
+    import torch
+
+    from models.tiny_models import build, some_inputs
+    from softermax.gpu import float_attention as fused
+    from softermax.integrations.transformers import enable
+
+    torch.manual_seed(0)
+    model = build("bert", attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+    enable(model, spec)
+    inputs = some_inputs(model)
+    calls: list[int] = []
+    answers = []
+    attention, takes = fused.float_attention, fused.takes
+    for on in (True, False):
+        fused.takes = takes if on else lambda *_: False
+        fused.float_attention = lambda *given: calls.append(1) or attention(*given)
+        model.zero_grad()
+        out = model(**inputs)[0]
+        out.square().mean().backward()
+        grads = torch.cat([p.grad.ravel() for p in model.parameters() if p.grad is not None])
+        answers += [out.detach().numpy(), grads.numpy()]
+    fused.takes, fused.float_attention = takes, attention
+    return len(calls), answers

@@ -90,8 +90,10 @@ def powers(words, tables, p: tl.constexpr):
     """A3: 2^f for each score's fraction. A max is an integer: the fraction is that of x - m, whatever the max."""
     if p.packed > 0:
         at = ((words & ((1 << p.fraction) - 1)) * 16).to(tl.uint64)
-        return ((tl.full([], p.packed, tl.uint64) >> at) & 0xFFFF).to(tl.int32)
-    return _line(words & ((1 << p.fraction) - 1), tables, p.pow2, tl.int32)
+        power = ((tl.full([], p.packed, tl.uint64) >> at) & 0xFFFF).to(tl.int32)
+    else:
+        power = _line(words & ((1 << p.fraction) - 1), tables, p.pow2, tl.int32)
+    return power
 
 
 @triton.jit
@@ -157,17 +159,20 @@ def numerators(power, words, running, last, p: tl.constexpr):
     """A5: unnormed words, renormalised to the row's last max."""
     if p.unnormed_rounding == "truncate":
         # Truncating shifts compose, so the slicing leaves no trace.
-        return unnormed(power, words, last[:, None, None], p)
-    grown = tl.minimum(last[:, None] - running, MOST)
-    return unnormed(power, words, running[:, :, None], p) >> grown[:, :, None]
+        numerator = unnormed(power, words, last[:, None, None], p)
+    else:
+        grown = tl.minimum(last[:, None] - running, MOST)
+        numerator = unnormed(power, words, running[:, :, None], p) >> grown[:, :, None]
+    return numerator
 
 
 @triton.jit
 def output_shift(leading_one, p: tl.constexpr):
     """What a row's numerators, or products, are shifted by to be output words. Below 0 only where all is masked."""
+    by = tl.zeros_like(leading_one) + p.output_shift
     if p.fixed:
-        return tl.minimum(tl.maximum(leading_one + (p.output_shift - p.powsum_fraction), 0), MOST)
-    return tl.minimum(tl.zeros_like(leading_one) + p.output_shift, MOST)
+        by = tl.maximum(by + (leading_one - p.powsum_fraction), 0)
+    return tl.minimum(by, MOST)
 
 
 @triton.jit

@@ -43,7 +43,17 @@ def row_tile(spec: AnySpec, row_count: int, columns: int) -> rows.Tile:
     if lanes <= BLOCK:
         slices = BLOCK // lanes
         return rows.Tile(1, slices, lanes, width, slices * width, False)
-    return rows.Tile(1, 1, BLOCK, BLOCK, max(width, BLOCK + 1), False)
+    return rows.Tile(1, 1, BLOCK, BLOCK, width, False)
+
+
+def gradient_tile(row_count: int, columns: int) -> rows.Tile:
+    """The block for the gradient, which knows no slices."""
+    lanes = power_of_two_from(columns)
+    resident = lanes <= RESIDENT
+    lanes = lanes if resident else BLOCK
+    block = _INTERPRETED_BLOCK if interpreted() else BLOCK
+    some = max(1, min(block // lanes, power_of_two_from(row_count)))
+    return rows.Tile(some, 1, lanes, lanes, lanes, resident)
 
 
 def warps(tile: rows.Tile) -> int:
@@ -130,12 +140,8 @@ def backward(
         return dx
     columns = grad.shape[-1]
     count = grad.numel() // columns
-    lanes = power_of_two_from(columns)
-    resident = lanes <= RESIDENT
-    lanes = lanes if resident else BLOCK
-    some = max(1, min((_INTERPRETED_BLOCK if interpreted() else BLOCK) // lanes, power_of_two_from(count)))
-    tile = rows.Tile(some, 1, lanes, lanes, lanes, resident)
-    rows.backward_kernel[(-(-count // some),)](
+    tile = gradient_tile(count, columns)
+    rows.backward_kernel[(-(-count // tile.rows),)](
         grad, words, marks, exponent, dx, count, columns, factor, spec.output.lsb, exponent.numel() > 0, tile,
         num_warps=warps(tile),
     )  # fmt: skip

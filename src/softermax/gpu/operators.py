@@ -10,11 +10,13 @@ import warnings
 import torch
 from torch import Tensor
 
+from softermax.gpu import float_attention
 from softermax.gpu.plan import refusal, require
 from softermax.pytorch import operators
+from softermax.pytorch.attention import check_operands
 from softermax.pytorch.gradient import factor
 from softermax.pytorch.inputs import check_lengths
-from softermax.pytorch.registry import rows_spec_of
+from softermax.pytorch.registry import rows_spec_of, spec_of
 from softermax.spec import AnySpec, SoftermaxSpec
 
 _library: torch.library.Library | None = None
@@ -69,6 +71,19 @@ def int8_rows(
     return launch.word_rows(raw, known, mask, lengths, causal)
 
 
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, spec: str, scale: float, value_scale: float, mask: Tensor | None,
+    lengths: Tensor | None, causal: bool,
+) -> Tensor:  # fmt: skip
+    from softermax.gpu import launch_attention
+
+    check_operands(q, k, v, scale, value_scale, mask, lengths)
+    known = spec_of(spec)
+    require(known)
+    launch_attention.require_attention(known, k.shape[2], q.shape[3])
+    return launch_attention.int8_attention(q, k, v, known, scale, value_scale, mask, lengths, causal)
+
+
 def _checked(x: Tensor, mask: Tensor | None, spec: str) -> SoftermaxSpec:
     operators.check_scores(x, tuple(operators.FLOATS), mask)
     known = rows_spec_of(spec)
@@ -87,6 +102,7 @@ def register_for(device: str, key: str) -> None:
         ("training", training),
         ("backward", backward),
         ("int8_rows", int8_rows),
+        ("attend", attend),
     ):
         with warnings.catch_warnings():
             warnings.filterwarnings(
@@ -94,3 +110,4 @@ def register_for(device: str, key: str) -> None:
             )  # the interpreter overrides
             _library.impl(name, run, key, allow_override=True)
     operators.DEVICES[device] = takes_spec
+    float_attention.register_for(key)

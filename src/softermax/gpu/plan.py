@@ -19,6 +19,10 @@ INPUT_BITS = 22
 MAX_BITS = 28
 """Bits of the max in units of the input, so that a masked lane's score lies 2^28 below any."""
 
+MAX_KEYS = 65536
+"""Keys whose products with 8-bit weights surely fit accumulators of 32 bits."""
+MAX_HEAD = 256
+
 Checks = list[tuple[bool, str]]
 
 
@@ -220,3 +224,53 @@ def input_scale(spec: AnySpec) -> float:
     """What a float score is multiplied by, rounded once to single precision (A1, A9)."""
     scores = spec.scores if isinstance(spec, DeferredSpec) else spec
     return float(np.float32(scores.input_scale))
+
+
+def score_factor(spec: AnySpec, scale: float) -> float:
+    """What an integer score of int8 attention is multiplied by to be an input word, rounded once."""
+    scores = spec.scores if isinstance(spec, DeferredSpec) else spec
+    return float(np.float32(scale * scores.input_scale))
+
+
+def attention_refusal(spec: AnySpec, keys: int, size: int) -> str | None:
+    """Why the kernels do not compute attention over so many keys with heads of this size, or None where they do."""
+    if isinstance(spec, DeferredSpec):
+        word, name = spec.weight, "weight"
+    else:
+        word, name = spec.output, "output"
+    checks = [
+        (word.bits <= 8, f"{name} is {word}; attention takes up to 8 bits"),
+        (size <= MAX_HEAD, f"a head is {size} wide; the kernels take up to {MAX_HEAD}"),
+        (keys <= MAX_KEYS, f"there are {keys} keys; the kernels take up to {MAX_KEYS}"),
+    ]
+    return next((reason for holds, reason in checks if not holds), None)
+
+
+def gradient_refusal(spec: AnySpec) -> str | None:
+    """Why the kernels do not compute the gradient of attention with this spec, or None where they do."""
+    scores = spec.scores if isinstance(spec, DeferredSpec) else spec
+    numerators = not isinstance(spec, DeferredSpec) and spec.normalization == "numerator"
+    checks = [
+        (
+            not numerators or scores.unnormed_rounding == "truncate",
+            f"unnormed_rounding is {scores.unnormed_rounding}; the gradient of attention takes numerators that truncate",
+        ),
+        (
+            scores.max.integer <= 8,
+            f"max is {scores.max}; the gradient of attention takes up to 8 integer bits",
+        ),
+        (
+            spec.reciprocal.fraction < 31,
+            f"reciprocal is {spec.reciprocal}; the gradient of attention takes up to 30 fraction bits",
+        ),
+    ]
+    return next((reason for holds, reason in checks if not holds), None)
+
+
+def state_shapes(
+    query: tuple[int, ...], keys: int, spec: AnySpec, keeps: bool
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What attention keeps for its gradient: per row three integers, and with A8 a byte per slice."""
+    rows = tuple(query[:3]) if keeps else (0, 0, 0)
+    slices = -(-keys // slice_width(spec, keys)) if isinstance(spec, DeferredSpec) and keeps else 0
+    return (*rows, 3), (*rows, slices)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from softermax.functional import softermax
+from softermax.gpu import float_attention as gpu_attention
 from softermax.kernels.core import isa
 from softermax.kernels.plan import supports
 from softermax.models import coverage, masks, rivals
@@ -82,7 +83,8 @@ def softermax_attention(
     """transformers' attention interface, with Softermax by the spec in ``module.config``, or the rival named there.
 
     Where nobody needs the probabilities they are not kept, as in PyTorch's own fused attention: None stands for them.
-    Their words are the same; the sums of P·V round in another order (`softermax.pytorch.float_attention`).
+    Their words are the same; the sums of P·V round in another order (`softermax.pytorch.float_attention`,
+    `softermax.gpu.float_attention`).
     """
     spec = _module_spec(module)
     key, value = _repeated(query, key), _repeated(query, value)
@@ -92,6 +94,12 @@ def softermax_attention(
         and _fuses(module, query, key, value, attention_mask, spec, dropout, others)
     ):
         return _fused(module, query, key, value, attention_mask, scaling, spec, others), None
+    if (
+        position_bias is None
+        and not isinstance(spec, Rival)
+        and _fuses_on_gpu(module, query, key, value, attention_mask, spec, dropout, others)
+    ):
+        return _fused_on_gpu(module, query, key, value, attention_mask, scaling, spec, others), None
     scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
     if isinstance(spec, tuple):
         probabilities = _by_head(scores, mask, biased, spec, attention_mask)
@@ -200,11 +208,60 @@ def _fuses(
         and _covered(spec)
         and (mask is None or mask.dtype == torch.bool)
         and not masks.lanes_before(mask, spec)
-        and not (dropout and module.training)
-        and not (_observers or module._forward_hooks)
-        and not (others.get("output_attentions") or getattr(module.config, "output_attentions", False))
+        and not _wants_probabilities(module, dropout, others)
         and _mere_numbers(query, key, value)
     )
+
+
+def _wants_probabilities(module: nn.Module, dropout: float, others: dict[str, Any]) -> bool:
+    """Whether somebody looks at the probabilities, or dropout changes them."""
+    return bool(
+        (dropout and module.training)
+        or _observers
+        or module._forward_hooks
+        or others.get("output_attentions")
+        or getattr(module.config, "output_attentions", False)
+    )
+
+
+def _fuses_on_gpu(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    spec: AnySpec,
+    dropout: float,
+    others: dict[str, Any],
+) -> bool:
+    """Whether the Triton kernels compute this attention, which have a gradient and pass ``torch.compile``."""
+    return (
+        gpu_attention.takes(query, key, spec)
+        and query.dtype == key.dtype == value.dtype
+        and key.shape == value.shape
+        and (mask is None or mask.dtype == torch.bool)
+        and not masks.lanes_before(mask, spec)
+        and not _wants_probabilities(module, dropout, others)
+        and not (torch._C._is_tracing() or exporting() or transformed(query))
+    )
+
+
+def _fused_on_gpu(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
+    spec: AnySpec,
+    others: dict[str, Any],
+) -> Tensor:
+    _refuse_unknown(module, others)
+    coverage.note_call()
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    causal = mask is None and query.shape[-2] > 1 and _is_causal(module, others)
+    out = gpu_attention.float_attention(query, key, value, spec, scale, mask, causal)
+    return out.transpose(1, 2).contiguous()
 
 
 _found: dict[int, tuple[SoftermaxSpec, bool]] = {}

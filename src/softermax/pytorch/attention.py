@@ -5,7 +5,8 @@
 >>> attention(q, k, v).shape
 torch.Size([1, 1, 4, 4])
 
-The native core computes it where it can; NumPy's golden model does elsewhere, with the same bits.
+The native core computes it where it can, on a GPU the Triton kernels do; NumPy's golden model does elsewhere, with the
+same bits.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def int8_attention(
     )
 
 
-def _check(
+def check_operands(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -131,7 +132,7 @@ def _attend(
     lengths: Tensor | None,
     causal: bool,
 ) -> Tensor:
-    _check(q, k, v, scale, value_scale, mask, lengths)
+    check_operands(q, k, v, scale, value_scale, mask, lengths)
     known = spec_of(spec)
     if isa() is None or attention_refusal(known, k.shape[2], q.shape[3], scale) is not None:
         out = torch.empty(q.shape, dtype=torch.float32)

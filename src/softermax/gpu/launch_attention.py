@@ -1,0 +1,170 @@
+"""Tensors to the kernels of attention: operands, blocks, and what backward needs."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from softermax.gpu import attention, attention_gradient
+from softermax.gpu.launch import device_tables, power_of_two_from
+from softermax.gpu.plan import (
+    attention_refusal,
+    input_scale,
+    numbers,
+    score_factor,
+    slice_width,
+    state_shapes,
+)
+from softermax.spec import AnySpec
+
+QUERIES = 64
+KEYS = 64
+"""Queries and keys of a block: as many as the registers hold. The next two need more of them per score."""
+INT8_KEYS = 32
+QUERY_GRADIENT_KEYS = 32
+WARPS = 4
+
+
+def require_attention(spec: AnySpec, keys: int, size: int) -> None:
+    reason = attention_refusal(spec, keys, size)
+    if reason is not None:
+        raise ValueError(f"the GPU kernels do not compute this attention: {reason}")
+
+
+@functools.lru_cache(maxsize=64)
+def _double(value: float, device: torch.device) -> Tensor:
+    """A number in double precision, where a kernel can read it: arguments have single precision."""
+    return torch.tensor([value], dtype=torch.float64, device=device)
+
+
+def block_of(spec: AnySpec, queries: int, size: int, keys: int, **given: Any) -> attention.Block:
+    """The block for so many queries and keys, of heads of this size."""
+    width = slice_width(spec, keys)
+    lanes = power_of_two_from(width)
+    queries = min(QUERIES, max(16, power_of_two_from(queries)))
+    padded = max(32, power_of_two_from(size))
+    most = KEYS if given["floats"] else INT8_KEYS
+    if lanes <= most:
+        slices = most // lanes
+        return attention.Block(queries, slices, lanes, width, slices * width, size, padded, **given)
+    return attention.Block(queries, 1, most, most, width, size, padded, **given)
+
+
+def gradient_block(spec: AnySpec, block: attention.Block, keys: int, some: int) -> attention.Block:
+    """``some`` keys one after another: what a gradient needs of slices, forward has kept."""
+    return block._replace(slices=1, lanes=some, width=slice_width(spec, keys), step=some, keeps=False)
+
+
+def _operands(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, lengths: Tensor | None, causal: bool,
+    scale: float, by: float,
+) -> attention.Operands:  # fmt: skip
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    strides = (0, 0, 0, 0)
+    if mask is not None:
+        mask = mask.expand(batch, heads, queries, keys)
+        strides = (mask.stride(0), mask.stride(1), mask.stride(2), mask.stride(3))
+    counts = None if lengths is None else lengths.clamp(max=keys).to(torch.int32).contiguous()
+    return attention.Operands(
+        q, k, v, q if mask is None else mask.view(torch.uint8), q if counts is None else counts,
+        queries, keys, heads, heads // k.shape[1], *strides, keys - queries if causal else 0, scale, by,
+    )  # fmt: skip
+
+
+def _grid(block: attention.Block, operands: attention.Operands) -> tuple[int, int]:
+    entries = operands.q.shape[0] * operands.heads
+    return -(-operands.queries // block.queries), entries
+
+
+def _has(mask: Tensor | None, lengths: Tensor | None, causal: bool) -> dict[str, bool]:
+    return {"mask": mask is not None, "lengths": lengths is not None, "causal": causal}
+
+
+def int8_attention(
+    q: Tensor, k: Tensor, v: Tensor, spec: AnySpec, scale: float, value_scale: float,
+    mask: Tensor | None, lengths: Tensor | None, causal: bool,
+) -> Tensor:  # fmt: skip
+    """Attention of int8 operands, as float32, with the golden model's bits."""
+    out = torch.empty(q.shape, dtype=torch.float32, device=q.device)
+    if out.numel() == 0:
+        return out
+    if not k.shape[2]:
+        return out.zero_()
+    operands = _operands(q, k, v, mask, lengths, causal, score_factor(spec, scale), 1.0)
+    block = block_of(spec, q.shape[2], q.shape[3], k.shape[2], floats=False, **_has(mask, lengths, causal))
+    attention.forward_kernel[_grid(block, operands)](
+        operands, out, _double(value_scale, q.device), out, out, device_tables(spec, q.device), numbers(spec),
+        block, num_warps=WARPS, enable_fp_fusion=False,
+    )  # fmt: skip
+    return out
+
+
+def float_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    spec: AnySpec,
+    scale: float,
+    causal: bool,
+    keeps: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention of floats, and for backward per row three integers, with A8 also a byte per slice."""
+    out = torch.zeros_like(q, memory_format=torch.contiguous_format)
+    shapes = state_shapes(q.shape, k.shape[2], spec, keeps)
+    state, maxima = q.new_zeros(shapes[0], dtype=torch.int32), q.new_zeros(shapes[1], dtype=torch.int8)
+    if out.numel() and k.shape[2]:
+        operands = _operands(q, k, v, mask, None, causal, scale, input_scale(spec))
+        block = block_of(
+            spec, q.shape[2], q.shape[3], k.shape[2], floats=True, keeps=keeps, **_has(mask, None, causal)
+        )
+        attention.forward_kernel[_grid(block, operands)](
+            operands, out, out, state, maxima, device_tables(spec, q.device), numbers(spec), block, num_warps=WARPS,
+            enable_fp_fusion=False,
+        )  # fmt: skip
+    return out, state, maxima
+
+
+def float_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, out: Tensor, state: Tensor, maxima: Tensor,
+    spec: AnySpec, scale: float, causal: bool, factor: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of queries, keys and values."""
+    dq, dk, dv = (torch.zeros(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
+    if not (q.numel() and k.shape[2]):
+        return dq, dk, dv
+    grad = grad.contiguous()
+    deltas = (grad.float() * out.float()).sum(-1)
+    operands = _operands(q, k, v, mask, None, causal, scale, input_scale(spec))
+    block = block_of(spec, q.shape[2], q.shape[3], k.shape[2], floats=True, **_has(mask, None, causal))
+    known = device_tables(spec, q.device)
+    rest = deltas, state, maxima, known
+    by = factor * scale
+    entries = q.shape[0] * q.shape[1]
+    attention_gradient.queries_kernel[_grid(block, operands)](
+        operands,
+        grad,
+        *rest,
+        dq,
+        by,
+        numbers(spec),
+        gradient_block(spec, block, k.shape[2], QUERY_GRADIENT_KEYS),
+        num_warps=WARPS,
+    )
+    attention_gradient.keys_kernel[(-(-k.shape[2] // KEYS), entries)](
+        operands,
+        grad,
+        *rest,
+        dk,
+        dv,
+        by,
+        numbers(spec),
+        gradient_block(spec, block, k.shape[2], KEYS),
+        num_warps=WARPS,
+    )
+    return dq, dk, dv
