@@ -101,11 +101,12 @@ def main() -> None:
     except (ValueError, ImportError) as error:
         answer = {"refused": str(error)}
     else:
-        from softermax.rtl.convert import provenance, to_verilog
+        from softermax.rtl.convert import provenance
+        from softermax.rtl.export.verilog import to_readable_verilog
 
         name = component.module_name
         header = provenance(f"{name}: {component.description()}", component.parameters())
-        answer = {"name": f"{name}.v", "text": to_verilog(component, name, header)}
+        answer = {"name": f"{name}.v", "text": to_readable_verilog(component, name, header)}
     json.dump(answer, sys.stdout)
 
 

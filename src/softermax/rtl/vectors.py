@@ -37,16 +37,22 @@ _SHORT = 8
 
 
 def vectors(component: Unit, slices: int = 600, seed: int = 0) -> dict[str, Words]:
-    """Packed payloads of every stream of a unit: about so many slices of random and adversarial rows, and
-    two rows as long as the unit takes them, up to `LONGEST` elements."""
+    """Packed payloads of every stream of a unit, of `fields_of_streams`."""
+    fields = fields_of_streams(component, slices, seed)
+    return {port.name: pack(port.layout, fields[port.name]) for port in ports_of(component)}
+
+
+def fields_of_streams(component: Unit, slices: int = 600, seed: int = 0) -> Streams:
+    """What goes through every stream of a unit: about so many slices of random and adversarial rows, two rows as long as
+    the unit takes them, up to `LONGEST` elements, and short ones after them."""
     spec = component.spec.scores if isinstance(component.spec, DeferredSpec) else component.spec
     spec = spec.replace(slice_width=component.lanes)
     rng = np.random.default_rng(seed)
     most = min(LONGEST, component.longest_row or LONGEST)
     parts = [_streams(component, spec, raw, mask, rng) for raw, mask in _rows(spec, slices, most, rng)]
     return {
-        port.name: np.concatenate([pack(port.layout, part[port.name]) for part in parts])
-        for port in ports_of(component)
+        name: {field: np.concatenate([part[name][field] for part in parts]) for field in parts[0][name]}
+        for name in parts[0]
     }
 
 
@@ -99,6 +105,9 @@ def _rows(
         grown = np.minimum(np.arange(most) // width * step, high - low)
         raw[1] = low + rng.integers(0, grown + 1)
         yield raw, np.ones(raw.shape, dtype=np.bool_)
+    # Rows that follow at once: what a long row left in buffers must not matter to them.
+    raw = rng.integers(low, high + 1, (6, min(2 * width, most)))
+    yield raw, rng.random(raw.shape) < 0.8
 
 
 def cut(values: IntArray | BoolArray, lanes: int) -> IntArray:

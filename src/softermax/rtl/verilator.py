@@ -65,13 +65,13 @@ def program(sources: Mapping[str, str], options: Sequence[str]) -> Path:
 def run_bench(folder: Path, sources: Sequence[str], bench: str, defines: Sequence[str] = ()) -> str:
     """What a bench prints that drives itself: Verilog files in ``folder``, where the bench also finds its data.
 
-    ``defines`` are macros, each ``NAME=VALUE``.
+    ``defines`` are macros, each ``NAME=VALUE``. Registers without an initial value begin with random words.
     """
     texts = {name: (folder / name).read_text(encoding="utf-8") for name in sources}
-    options = ["--main", "--exe", "--timing", "--top-module", bench, *(f"-D{define}" for define in defines)]
-    done = subprocess.run(
-        [program(texts, options), "+verilator+quiet"], cwd=folder, capture_output=True, text=True, check=False
-    )
+    options = ["--main", "--exe", "--timing", "--x-initial", "unique", "--top-module", bench]
+    made = program(texts, [*options, *(f"-D{define}" for define in defines)])
+    begins = ("+verilator+quiet", "+verilator+rand+reset+2", "+verilator+seed+1")
+    done = subprocess.run([made, *begins], cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{bench} broke off:\n{(done.stdout + done.stderr)[-2000:]}")
     # Verilator says where the bench ended; that is not the bench's own.

@@ -8,9 +8,10 @@ from typing import Any
 from amaranth.hdl import Shape
 from amaranth.lib import data
 
+from softermax.rtl.axi_stream import AxiStream
 from softermax.rtl.export.bench import commands
 from softermax.rtl.export.paths import outputs
-from softermax.rtl.simulation import Port, ports_of
+from softermax.rtl.export.pins import Stream, clocking, streams
 from softermax.rtl.unit import Event, Unit
 
 _MEANING = {
@@ -27,42 +28,51 @@ _MEANING = {
     "v": "values of each lane, all columns of lane 0 lowest",
     "o": "outputs, column 0 lowest, before they are divided by 2^exponent",
 }
+_AXI_MEANING = {
+    "s_axis_tdata": "raw scores, lane 0 lowest",
+    "s_axis_tkeep": "the mask: a bit per byte",
+    "s_axis_tlast": "last slice of its row",
+    "s_axis_tid": "row id",
+    "m_axis_tdata": "probabilities, lane 0 lowest",
+    "m_axis_tkeep": "all ones; a masked lane's probability is zero",
+    "m_axis_tlast": "last slice of its row",
+    "m_axis_tid": "row id",
+    "m_axis_tuser": "the row's exponent: a probability is tdata / 2^(fraction bits + exponent), signed",
+}
 _OF_OUTPUTS = {"exponent": "what the row's outputs are divided by is 2^exponent"}
 
 
-def datasheet(unit: Unit, name: str) -> str:
-    """The datasheet of a unit whose module is called ``name``."""
-    ports = ports_of(unit)
+def datasheet(unit: Unit, name: str, component: Unit | AxiStream | None = None) -> str:
+    """The datasheet of a unit whose module is called ``name``; of the unit with AXI4-Stream ports, if ``component``
+    is that."""
+    component = unit if component is None else component
+    ports, clock = streams(component), clocking(component)
     lines = [f"# {name}", "", unit.description(), ""]
     lines += ["## Parameters", "", "| parameter | value |", "|---|---|"]
     lines += [f"| {key} | {value} |" for key, value in unit.parameters().items()]
     lines += ["", "## Ports", "", "| port | direction | bits | |", "|---|---|---|---|"]
-    lines += ["| `clk` | in | 1 | rising edge |", "| `rst` | in | 1 | synchronous, high |"]
+    level = "low" if clock.active_low else "high"
+    lines += [f"| `{clock.clock}` | in | 1 | rising edge |"]
+    lines += [f"| `{clock.reset}` | in | 1 | synchronous, {level}; no register has an initial value |"]
     for port in ports:
-        into, out = ("in", "out") if port.is_input else ("out", "in")
-        lines += [
-            f"| `{port.name}__payload` | {into} | {port.layout.size} | see below |",
-            f"| `{port.name}__valid` | {into} | 1 | a payload is offered |",
-            f"| `{port.name}__ready` | {out} | 1 | it is taken at the next rising edge |",
-        ]
+        lines += _port(port, component)
     lines += [
         "",
         "A transfer happens at a rising edge with both `valid` and `ready` high. Once `valid`, a source keeps",
     ]
     lines += ["`valid` and payload until the transfer.", ""]
-    for port in ports:
-        lines += [f"### Payload of `{port.name}`", "", "| bits | field | shape | |", "|---|---|---|---|"]
-        meaning = _MEANING | (_OF_OUTPUTS if port.name == "outputs" else {})
-        lines += [_field(field_name, field, meaning[field_name]) for field_name, field in port.layout]
-        lines.append("")
-    lines += [*_paths(unit), ""]
+    lines += _lanes(component) if isinstance(component, AxiStream) else _payloads(ports)
+    lines += [*_paths(component), ""]
     lines += [
         "## Timing",
         "",
         f"One slice every {unit.cycles_per_slice} cycle, without gaps while the sinks are ready.",
         "",
     ]
-    events = unit.timing()
+    called = {"slices": "s_axis", "probabilities": "m_axis"} if isinstance(component, AxiStream) else {}
+    events = [
+        Event(called.get(event.stream, event.stream), event.cycles, event.meaning) for event in unit.timing()
+    ]
     lines += [f"- {event.meaning}" for event in events] + ["", "```", *_diagram(ports, events), "```", ""]
     lines += [
         "As [WaveJSON](https://wavedrom.com/):",
@@ -76,17 +86,83 @@ def datasheet(unit: Unit, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _paths(unit: Unit) -> list[str]:
+def _port(port: Stream, component: Unit | AxiStream) -> list[str]:
+    into, out = ("in", "out") if port.is_input else ("out", "in")
+    meaning = _AXI_MEANING if isinstance(component, AxiStream) else {}
+    return [
+        *(
+            f"| `{part}` | {into} | {bits} | {meaning.get(part, 'see below')} |"
+            for part, bits in port.payload
+        ),
+        f"| `{port.valid}` | {into} | 1 | a payload is offered |",
+        f"| `{port.ready}` | {out} | 1 | it is taken at the next rising edge |",
+    ]
+
+
+def _payloads(ports: list[Stream]) -> list[str]:
+    lines = []
+    for port in ports:
+        lines += [f"### Payload of `{port.name}`", "", "| bits | field | shape | |", "|---|---|---|---|"]
+        meaning = _MEANING | (_OF_OUTPUTS if port.name == "outputs" else {})
+        lines += [_field(field_name, field, meaning[field_name]) for field_name, field in port.layout]
+        lines.append("")
+    return lines
+
+
+def _lanes(component: AxiStream) -> list[str]:
+    """How lanes lie in the bytes of an AXI4-Stream."""
+    rows = []
+    top: Any = component.top
+    for name, layout, words in (
+        ("s_axis", component.s_axis, top.slices.payload.shape()["x"]),
+        ("m_axis", component.m_axis, top.probabilities.payload.shape()["y"]),
+    ):
+        word, lane = Shape.cast(words.shape.elem_shape), layout["tdata"].shape.elem_shape.width
+        kind = "signed" if word.signed else "unsigned"
+        rows.append(
+            f"| `{name}_tdata` | {component.lanes} | {lane // 8} | {lane}·i to {lane}·i + {word.width - 1} | {kind} |"
+        )
+    return [
+        "### Lanes",
+        "",
+        "| port | lanes | bytes per lane | bits of lane i | word |",
+        "|---|---|---|---|---|",
+        *rows,
+        "",
+        "Bits of an input lane above its word are not looked at; those of an output lane are zero. A lane takes part if the bit of",
+        "`s_axis_tkeep` of its lowest byte is set. The slice after one with `tlast` is the first one of its row id's next row.",
+        "",
+    ]
+
+
+def _paths(component: Unit | AxiStream) -> list[str]:
+    found = outputs(component)
     lines = [
         "## Combinational paths",
         "",
         "| output | driven by | inputs that reach it within the cycle |",
         "|---|---|---|",
     ]
-    for output in outputs(unit):
+    for output in found:
         driver = "a register" if output.registered else "logic"
         reached = ", ".join(f"`{name}`" for name in output.reached_from)
         lines.append(f"| `{output.name}` | {driver} | {reached or 'none'} |")
+    ports = streams(component)
+    theirs = {port.ready for port in ports if not port.is_input}
+    ours = {port.ready for port in ports if port.is_input}
+    loose = [f"`{output.name}`" for output in found if not output.registered]
+    ready = [
+        f"`{output.name}` on {' and '.join(f'`{name}`' for name in output.reached_from if name in theirs)}"
+        for output in found
+        if output.name in ours and theirs & set(output.reached_from)
+    ]
+    lines += [
+        "",
+        f"Unregistered outputs: {', '.join(loose) or 'none'}.",
+        f"Ready that depends on downstream ready within the cycle: {'; '.join(ready) or 'none'}.",
+    ]
+    if loose or ready:
+        lines += ["`softermax rtl --registered` puts skid buffers on all streams, which ends both."]
     return lines
 
 
@@ -94,7 +170,8 @@ def _bench(name: str) -> list[str]:
     return [
         "## Test bench",
         "",
-        f"`{name}_tb.sv` offers the vectors of `{name}_*.hex`, holds all streams up at random and prints PASS or FAIL.",
+        f"`{name}_tb.sv` offers the vectors of `{name}_*.hex` and compares every output. It relies on no initial value, resets",
+        "the unit in mid-stream, holds streams up at random and until everything is full, and prints PASS or FAIL.",
         "In this folder, with either simulator:",
         "",
         "```",
@@ -116,7 +193,7 @@ def _field(name: str, field: data.Field, meaning: str) -> str:
     return f"| {top} | `{name}` | {shape} | {meaning} |"
 
 
-def _diagram(ports: list[Port], events: list[Event]) -> list[str]:
+def _diagram(ports: list[Stream], events: list[Event]) -> list[str]:
     cycles = max(max(event.cycles) for event in events) + 2
     width = max(len(port.name) for port in ports) + 6
     lines = ["cycle".ljust(width) + "".join(f"{cycle:>4}" for cycle in range(cycles))]

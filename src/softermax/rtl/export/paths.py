@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amaranth.lib import wiring
+
 from softermax.rtl import yosys
 from softermax.rtl.convert import to_rtlil
-from softermax.rtl.unit import Unit
 
 Bit = int | str
 """A net of the flat design, or a constant."""
@@ -29,7 +30,7 @@ class Output:
     """Inputs that reach it without a register between."""
 
 
-def outputs(unit: Unit) -> list[Output]:
+def outputs(unit: wiring.Component) -> list[Output]:
     """Of every output port, in the order of the ports' names."""
     design = _flat(unit)
     ports: dict[str, Any] = design["ports"]
@@ -47,7 +48,7 @@ def outputs(unit: Unit) -> list[Output]:
     return found
 
 
-def _flat(unit: Unit) -> dict[str, Any]:
+def _flat(unit: wiring.Component) -> dict[str, Any]:
     """The flat design as Yosys writes it in JSON."""
     with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
         Path(folder, "design.il").write_text(to_rtlil(unit, "unit"), encoding="utf-8")
