@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
@@ -23,6 +27,7 @@ from softermax.cli import main
 from softermax.rtl import yosys
 from softermax.rtl.export import bench
 from softermax.rtl.export.datasheet import datasheet
+from softermax.rtl.export.paths import outputs
 from softermax.rtl.names import UNIT_NAMES
 from softermax.rtl.packing import unpack
 from softermax.rtl.simulation import ports_of
@@ -55,7 +60,8 @@ def lint(folder: Path, top: str, *files: str) -> str:
         ("top", "paper", []),
         ("normalization", "row-scaled", []),
         ("deferred", "paper:deferred", ["--columns", "2"]),
-        ("top", "lean", []),
+        ("top", "lean", ["--axi", "--registered"]),
+        pytest.param("top", "row-scaled", ["--axi"], marks=pytest.mark.slow),
         pytest.param("unnormed-softmax", "lean-row-scaled", ["--rows", "3"], marks=pytest.mark.slow),
         pytest.param("normalization", "lean-row-scaled", ["--rows", "3"], marks=pytest.mark.slow),
         pytest.param("top", "row-scaled", ["--depth", "8192"], marks=pytest.mark.slow),
@@ -67,7 +73,7 @@ def lint(folder: Path, top: str, *files: str) -> str:
     ],
 )
 def test_exported_bench_passes(tmp_path: Path, unit: str, spec: str, more: list[str]) -> None:
-    name = NAMES[unit]
+    name = NAMES[unit] + ("_axi" if "--axi" in more else "")
     assert main(["rtl", "--unit", unit, "--spec", spec, "--out", str(tmp_path), *SMALL, *more]) == 0
     assert lint(tmp_path, f"{name}_tb", f"{name}.v", f"{name}_tb.sv") == ""
     assert bench.passed(bench.run(tmp_path, name))
@@ -83,6 +89,103 @@ def test_exported_bench_passes_in_icarus(tmp_path: Path, unit: str) -> None:
     assert command is not None
     done = subprocess.run(command[0], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "PASS" in done.stdout
+
+
+@pytest.mark.tool("iverilog")
+@pytest.mark.parametrize("spec", ["paper", "lean-row-scaled"])
+@pytest.mark.parametrize("more", [[], ["--registered"]])
+def test_the_wrapped_top_passes_in_icarus_and_with_cocotb(tmp_path: Path, spec: str, more: list[str]) -> None:
+    """Under random stalls and with resets in mid-stream, by the lines that the datasheet gives."""
+    assert main(["rtl", "--spec", spec, "--axi", *more, *SMALL, "--out", str(tmp_path)]) == 0
+    sheet = (tmp_path / "softermax_top_axi.md").read_text()
+    command = re.search(r"^iverilog .*$", sheet, re.MULTILINE)
+    assert command is not None
+    done = subprocess.run(command[0], shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert bench.passed(done.stdout)
+    pytest.importorskip("cocotb", reason="needs cocotb (pip install '.[cocotb]')")
+    assert "`python test_softermax_top_axi.py`" in sheet
+    environment = {**os.environ, "SIM": "icarus"}
+    cocotb = [sys.executable, "test_softermax_top_axi.py"]
+    done = subprocess.run(cocotb, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "PASS: 3 of 3 tests" in done.stdout
+
+
+@pytest.mark.tool("iverilog")
+def test_the_cocotb_bench_notices_a_broken_design(tmp_path: Path) -> None:
+    pytest.importorskip("cocotb", reason="needs cocotb (pip install '.[cocotb]')")
+    assert main(["rtl", "--axi", *SMALL, "--out", str(tmp_path)]) == 0
+    design = tmp_path / "softermax_top_axi.v"
+    whole = design.read_text()
+    assert "first <= slices__payload" in whole
+    design.write_text(whole.replace("first <= slices__payload", "first <= ~slices__payload", 1))
+    done = subprocess.run(
+        [sys.executable, "test_softermax_top_axi.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "Failed 3 of 3 tests" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("preset", "unit"), MADE)
+def test_registered_units_have_no_path_from_an_input_to_an_output(preset: str, unit: str) -> None:
+    spec = PRESETS[preset].replace(slice_width=1)
+    component = DeferredSpec(spec).create(columns=1) if unit == "deferred" else spec.create(unit, rows=2)
+    found = outputs(Registered(component))
+    assert len(found) > 2
+    assert all(output.registered and not output.reached_from for output in found)
+
+
+@pytest.mark.parametrize("more", [[], ["--axi"]])
+def test_core_and_description_name_the_files_and_the_ports(tmp_path: Path, more: list[str]) -> None:
+    assert (
+        main(
+            [
+                "rtl",
+                "--name",
+                "mine",
+                "--width",
+                "2",
+                "--slices",
+                "20",
+                "--quiet",
+                *more,
+                "--out",
+                str(tmp_path),
+            ]
+        )
+        == 0
+    )
+    core = (tmp_path / "mine.core").read_text()
+    assert core.startswith("CAPI=2:\n")
+    parsed = yaml.safe_load(core.split("\n", 1)[1])
+    files = [name for fileset in parsed["filesets"].values() for file in fileset["files"] for name in file]
+    assert all((tmp_path / file).is_file() for file in files)
+    assert parsed["targets"]["sim"]["toplevel"] == "mine_tb"
+    space = {"x": "http://www.accellera.org/XMLSchema/IPXACT/1685-2014"}
+    root = ElementTree.parse(tmp_path / "mine.xml").getroot()
+    described = {
+        (
+            port.findtext("x:name", None, space),
+            port.findtext("x:wire/x:direction", None, space),
+            int(left) + 1,
+        )
+        for port in root.iterfind(".//x:port", space)
+        if (left := port.findtext(".//x:left", None, space)) is not None
+    }
+    head = (tmp_path / "mine.v").read_text().split("module mine (")[1].split(");")[0]
+    made = {
+        (port, direction.removesuffix("put"), int(top) + 1 if top else 1)
+        for direction, top, port in re.findall(r"(input|output) (?:wire|reg) (?:\[(\d+):0\] )?(\w+)", head)
+    }
+    assert described == made
+    buses = [bus.findtext("x:name", None, space) for bus in root.iterfind(".//x:busInterface", space)]
+    assert buses == (["s_axis", "m_axis"] if more else [])
+    mapped = {port.text for port in root.iterfind(".//x:physicalPort/x:name", space)}
+    assert mapped == ({port for port, _, _ in made} - {"aclk", "aresetn"} if more else set())
 
 
 def test_command_runs_the_bench_and_says_how_it_ended(

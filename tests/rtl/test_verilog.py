@@ -18,8 +18,8 @@ from amaranth.lib.wiring import In, Out
 from softermax.rtl import yosys
 from softermax.rtl.axi_stream import AxiStream
 from softermax.rtl.convert import to_rtlil
+from softermax.rtl.export.equality import AS_LOGIC, COMPARE, opened
 from softermax.rtl.export.module import Writer
-from softermax.rtl.export.mutants import AS_LOGIC, COMPARE
 from softermax.rtl.export.names import module_names, port_names
 from softermax.rtl.export.rtlil import read
 from softermax.rtl.export.verilog import to_readable_verilog
@@ -78,8 +78,7 @@ def prove_equal(component: wiring.Component, folder: Path, change: tuple[str, st
     (folder / "gate.v").write_text(verilog)
     modules = module_names(read(text)).values()
     prepare = ["hierarchy -top unit", *AS_LOGIC]
-    # From the top down: an instance is taken out while its module has its own ports only.
-    prepare += [f"expose -dff -evert -evert-dff {module}" for module in modules]
+    prepare += [opened(module) for module in modules]
     script = ["read_rtlil gold.il", *prepare, "design -stash gold"]
     script += ["read_verilog gate.v", *prepare, "design -stash gate"]
     for module in modules:

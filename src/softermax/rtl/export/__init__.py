@@ -1,4 +1,4 @@
-"""A unit as files that stand on their own: Verilog, test bench, vectors, datasheet."""
+"""A unit as files that stand on their own: Verilog, benches, vectors, datasheet, FuseSoC core, IP-XACT description."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from softermax.files import write_text
 from softermax.rtl.axi_stream import AxiStream
 from softermax.rtl.convert import provenance
 from softermax.rtl.export.bench import hex_file, hex_name, test_bench
+from softermax.rtl.export.cocotb_bench import cocotb_bench
 from softermax.rtl.export.datasheet import datasheet
+from softermax.rtl.export.packages import fusesoc_core, ipxact
 from softermax.rtl.export.pins import clocking, streams, vectors
 from softermax.rtl.export.verilog import to_readable_verilog
 from softermax.rtl.skid_buffer import Registered
@@ -31,6 +33,9 @@ def contents(unit: Unit, name: str, slices: int, axi: bool = False) -> dict[str,
         f"{name}.v": to_readable_verilog(component, name, header),
         f"{name}_tb.sv": test_bench(ports, clocking(component), name, made, header),
         f"{name}.md": datasheet(unit, name, component),
+        f"test_{name}.py": cocotb_bench(ports, clocking(component), name, header),
+        f"{name}.core": fusesoc_core(ports, name, unit.description()),
+        f"{name}.xml": ipxact(ports, clocking(component), name, unit.description()),
     }
     return files | {
         hex_name(name, port.name): hex_file(int(port.layout.size), made[port.name]) for port in ports

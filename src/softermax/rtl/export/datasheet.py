@@ -178,7 +178,13 @@ def _bench(name: str) -> list[str]:
         *commands(name),
         "```",
         "",
-        "`softermax rtl --check` runs it as it writes these files; it needs no simulator but the Python package",
+        f"`test_{name}.py` goes through the same vectors in [cocotb](https://www.cocotb.org/): `python test_{name}.py`, in",
+        "Icarus or, with `SIM=verilator`, in Verilator.",
+        "",
+        f"`{name}.core` is for FuseSoC (targets `default`, `lint` and `sim`), `{name}.xml` is the description in IP-XACT",
+        "(IEEE 1685-2014). There are no registers that software could reach.",
+        "",
+        "`softermax rtl --check` runs the plain bench as it writes these files; it needs no simulator but the Python package",
         "`verilator` and a C++ compiler.",
     ]
 

@@ -106,7 +106,7 @@ class Writer:
 
     def _used(self) -> list[Bits]:
         """Everything that is read, each time that it is."""
-        found = []
+        found: list[Bits] = []
         seen: set[int] = set()
         for wire in self.module.wires:
             for driver in self.drivers.get(wire, []) if wire in self.live else []:
