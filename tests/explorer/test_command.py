@@ -98,3 +98,11 @@ def _children(pid: int) -> list[int]:
 def test_explore_refuses(options: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explore", *options]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_search_is_refused(tmp_path, capsys) -> None:
+    from softermax.results import enveloped
+
+    other = enveloped("softermax silicon", [{"unit": "whole"}]).save(tmp_path / "silicon.json")
+    assert main(["explore", "--port", "0", "--front", str(other)]) == 2
+    assert "not a search's result" in capsys.readouterr().err

@@ -47,7 +47,15 @@ def test_serves_the_page_and_nothing_from_elsewhere(explorer: Explorer) -> None:
     assert status == 200
     assert b"Softermax explorer" in page
     assert "default-src 'self'" in reply.headers["Content-Security-Policy"]
-    for path in ("/style.css", "/explorer.js", "/state.js", "/charts.js", "/steps.js", "/icon.svg"):
+    for path in (
+        "/style.css",
+        "/explorer.js",
+        "/state.js",
+        "/charts.js",
+        "/front.js",
+        "/steps.js",
+        "/icon.svg",
+    ):
         status, content, _ = ask(explorer, path)
         assert status == 200
         assert b"https://" not in content
@@ -426,3 +434,17 @@ def test_units_of_both_kinds_of_spec_are_made(explorer: Explorer) -> None:
     body = json.dumps({"spec": {"slice_width": None}, "unit": "top"})
     status, answer, _ = ask(explorer, "/api/verilog", body=body)
     assert (status, answer["field"]) == (200, "slice_width")
+
+
+def test_a_page_without_a_search_has_no_points_and_one_with_it_has_them_all(explorer: Explorer) -> None:
+    assert ask(explorer, "/api/front")[1] == {"points": []}
+    point = {"name": "trial-3", "area": 1.0, "energy": 2.0, "l1": 0.1, "front": True, "trial": 3, "spec": {}}
+    with Explorer(front=[point]) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            assert ask(server, "/api/front")[1] == {"points": [point]}
+            assert ask(server, "/api/front", body="{}")[0] == 405
+        finally:
+            server.shutdown()
+            thread.join()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import print_json
-from softermax.spec import get_spec
+from softermax.results import Envelope
+from softermax.spec import get_spec, spec_from_dict
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
@@ -22,6 +23,7 @@ def register(commands: Commands) -> None:
             "explore --open",
             "explore --spec row-scaled --scores 2 1 x 3.5",
             "explore --spec paper+fold:deferred",
+            "explore --front out/search/search.json",
         ],
     )
     command.add_argument(
@@ -31,6 +33,9 @@ def register(commands: Commands) -> None:
         "or a .json file (default: %(default)s)",
     )
     command.add_argument("--scores", nargs="+", default=[], help="numbers, x where masked")
+    command.add_argument(
+        "--front", metavar="FILE", help="the search.json of a search: its points, to be clicked"
+    )
     command.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     command.add_argument("--port", type=int, default=8642, help="0 takes a free one (default: %(default)s)")
     command.add_argument(
@@ -48,7 +53,8 @@ def explore(args: argparse.Namespace) -> int:
     if scores:
         read_scores({"scores": scores})
     state = fragment(get_spec(args.spec), scores)
-    with Explorer(args.host, args.port, args.allow_remote) as server:
+    front = _front(args.front) if args.front else []
+    with Explorer(args.host, args.port, args.allow_remote, front) as server:
         url = server.url + (f"#{state}" if state else "")
         if args.json:
             print_json({"url": url})
@@ -62,6 +68,19 @@ def explore(args: argparse.Namespace) -> int:
             webbrowser.open(url)
         server.serve_forever()
     return 0
+
+
+def _front(path: str) -> list[dict[str, Any]]:
+    """The points of a search's result: what the page shows of them."""
+    shown = ("name", "area", "energy", "l1", "front", "trial")
+    rows = Envelope.load(path).rows
+    if not rows or not all({*shown, "spec"} <= set(row) for row in rows):
+        raise ValueError(
+            f"--front {path}: not a search's result; softermax search --out FOLDER writes search.json"
+        )
+    return [
+        {name: row[name] for name in shown} | {"spec": spec_from_dict(row["spec"]).to_dict()} for row in rows
+    ]
 
 
 def _score(text: str) -> float | None:

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -37,6 +37,7 @@ _STATIC = {
     "/explorer.js": ("explorer.js", "text/javascript; charset=utf-8"),
     "/state.js": ("state.js", "text/javascript; charset=utf-8"),
     "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "/front.js": ("front.js", "text/javascript; charset=utf-8"),
     "/steps.js": ("steps.js", "text/javascript; charset=utf-8"),
     "/rivals.js": ("rivals.js", "text/javascript; charset=utf-8"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
@@ -59,7 +60,13 @@ class Explorer(ThreadingHTTPServer):
     max_connections = 64
     """Connections that are served at a time, a thread each; others wait."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False) -> None:
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        allow_remote: bool = False,
+        front: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         if not allow_remote and not is_loopback(host):
             raise ValueError(
                 f"host {host!r} can be reached from other machines: must be 127.0.0.1, ::1 or localhost, "
@@ -70,6 +77,8 @@ class Explorer(ThreadingHTTPServer):
         self.host = host
         self.names = {"localhost", host.lower()} | ({socket.gethostname().lower()} if allow_remote else set())
         self.any_address = allow_remote
+        self.front = front
+        """Points of a search, as the page shows them."""
         self._free = threading.BoundedSemaphore(self.max_connections)
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -160,8 +169,15 @@ def _rivals(_: dict[str, Any]) -> dict[str, Any]:
     return {"names": rivals.names()}
 
 
+def _no_front(_: dict[str, Any]) -> dict[str, Any]:
+    """Answered by the handler, which knows its server."""
+    return {"points": []}
+
+
+_FRONT = "/api/front"
 _API: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "/api/presets": ("GET", _presets),
+    _FRONT: ("GET", _no_front),
     "/api/spec": ("POST", _spec),
     "/api/compute": ("POST", _compute),
     "/api/verilog": ("POST", _verilog),
@@ -255,6 +271,8 @@ class _Handler(BaseHTTPRequestHandler):
             name, kind = _STATIC[self._path]
             return _static(name), kind
         method, answer = _API[self._path]
+        if self._path == _FRONT:
+            return _json({"points": list(self.server.front)}), "application/json"
         return _json(answer(self._read_request() if method == "POST" else {})), "application/json"
 
     def _read_request(self) -> dict[str, Any]:

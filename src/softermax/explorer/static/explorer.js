@@ -1,6 +1,7 @@
 // The page's controls, and the requests that keep its numbers up to date.
 
 import { BarChart, ScoreChart } from "./charts.js";
+import { showFront } from "./front.js";
 import { bindRivals, showRival } from "./rivals.js";
 import { fromFragment, holder, isDeferred, number, parseScores, rowsOf, toFragment, writeScores } from "./state.js";
 import { counted, exactOf, fraction, short, showLanes, showRow, showSilicon, showSlices } from "./steps.js";
@@ -446,3 +447,12 @@ bindControls();
 bindSections();
 await bindRivals(askRival);
 start();
+const { points } = await (await fetch("/api/front")).json();
+if (points.length) {
+  $("front-panel").hidden = false;
+  showFront($("front-chart"), $("front-note"), points, (spec) => {
+    state.spec = structuredClone(spec);
+    writeControls();
+    update();
+  });
+}

@@ -1,0 +1,60 @@
+"""Tables of what searches found."""
+
+from __future__ import annotations
+
+import figures
+from figures import ResultRow
+
+SEARCHES = ("minilm-128", "minilm-384", "mpnet-384", "smollm2-2048")
+
+
+def presets() -> list[ResultRow]:
+    """Presets with the fold, and the cheapest point of each search that is as accurate."""
+    table: list[ResultRow] = []
+    for name in SEARCHES:
+        rows = figures.load(f"search-{name}")
+        for preset in ("paper+fold", "lean+fold", "row-scaled+fold", "lean-row-scaled+fold"):
+            own = next((row for row in rows if row["name"] == preset), None)
+            if own is None:
+                continue
+            better = [row for row in rows if row["l1"] <= own["l1"] and row["area"] <= own["area"] and row["energy"] <= own["energy"]]
+            best = min(better, key=lambda row: row["area"] * row["energy"])
+            table.append(
+                {
+                    "model, length": name.replace("-", ", "),
+                    "preset": f"`{preset}`",
+                    "area / energy / L1": _three(own),
+                    "best that dominates it": "itself" if best is own else f"`{best['name']}`",
+                    "its area / energy / L1": "" if best is own else _three(best),
+                    "its words": "" if best is own else _words(best["spec"]),
+                }
+            )
+    return table
+
+
+def _three(row: ResultRow) -> str:
+    return f"{row['area']:,.0f} / {row['energy']:.2f} / {row['l1']:.3f}"
+
+
+def _words(spec: ResultRow) -> str:
+    shown = f"input {spec['input']}, unnormed {spec['unnormed']}, PowSum {spec['powsum']}, 1/x {spec['reciprocal']}, output {spec['output']}"
+    products = f", products {spec['product']}" if spec["normalization"] == "row-products" else ""
+    tables = f", {spec['pow2_segments']} and {spec['reciprocal_segments']} segments"
+    return shown + products + tables + f", {spec['output_mode']}"
+
+
+def finalists() -> list[ResultRow]:
+    """What was measured of the front of MiniLM at 384, beside what was predicted."""
+    rows = [row for row in figures.load("search-minilm-384") if "measured_area" in row]
+    return [
+        {
+            "spec": f"`{row['name']}`",
+            "area, measured": f"{row['measured_area']:,.0f}",
+            "predicted": f"{row['area'] / row['measured_area'] - 1:+.1%}",
+            "energy, measured": f"{row['measured_energy']:.3f}",
+            "predicted ": f"{row['energy'] / row['measured_energy'] - 1:+.1%}",
+            "slack, ns": f"{row['measured_slack_ns']:.2f}",
+            "L1": f"{row['l1']:.3f}",
+        }
+        for row in rows
+    ]
