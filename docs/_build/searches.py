@@ -12,7 +12,7 @@ def presets() -> list[ResultRow]:
     """Presets with the fold, and the cheapest point of each search that is as accurate."""
     table: list[ResultRow] = []
     for name in SEARCHES:
-        rows = figures.load(f"search-{name}")
+        rows = figures.rows(f"search-{name}")
         for preset in ("paper+fold", "lean+fold", "row-scaled+fold", "lean-row-scaled+fold"):
             own = next((row for row in rows if row["name"] == preset), None)
             if own is None:
@@ -32,6 +32,20 @@ def presets() -> list[ResultRow]:
     return table
 
 
+def words() -> list[ResultRow]:
+    """How short each of the paper's words can be by itself."""
+    return [
+        {
+            "what": row["dimension"].replace("_", " "),
+            "Table I": row["paper"],
+            "needed": row["needed"],
+            "area saved": f"{row['area_saved']:.1%}",
+            "energy saved": f"{row['energy_saved']:.1%}",
+        }
+        for row in figures.rows("search-words")
+    ]
+
+
 def _three(row: ResultRow) -> str:
     return f"{row['area']:,.0f} / {row['energy']:.2f} / {row['l1']:.3f}"
 
@@ -45,7 +59,7 @@ def _words(spec: ResultRow) -> str:
 
 def finalists() -> list[ResultRow]:
     """What was measured of the front of MiniLM at 384, beside what was predicted."""
-    rows = [row for row in figures.load("search-minilm-384") if "measured_area" in row]
+    rows = [row for row in figures.rows("search-minilm-384") if "measured_area" in row]
     return [
         {
             "spec": f"`{row['name']}`",

