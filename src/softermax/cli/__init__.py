@@ -97,11 +97,10 @@ class Commands:
                     heading = ""
         return "\n".join(
             [
-                "usage: softermax COMMAND [options]       (softermax COMMAND --help has examples)",
+                "usage: softermax COMMAND [--json] [--quiet] [--verbose] ...   (--help: examples)",
                 "Softmax in base two, fixed point and one pass: from PyTorch to silicon.",
                 *lines,
-                "All take --json, --quiet, --verbose. softermax --version; softermax completion.",
-                "Exit codes: 0 done, 1 a comparison failed, 2 bad input, 3 a fault, 130 Ctrl-C.",
+                "--version. Exit codes: 0 done, 1 differs, 2 bad input, 3 a fault, 130 Ctrl-C.",
                 "",
             ]
         )

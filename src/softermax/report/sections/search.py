@@ -21,9 +21,8 @@ def section(sources: Sources) -> Section:
         origins=[sources.stored_origin(kept)] if kept else [],
         tables=[_points(rows)] if rows else [],
         charts=[_front(rows)] if rows else [],
-        notes=["`softermax explore --front` puts these points on a page: click one for its words, its steps and its Verilog."]
-        if rows else [],
-        missing=[] if rows else ["No search is stored; softermax search makes one."],
+        notes=["`softermax search --out FOLDER` finds a front; `softermax explore --front FOLDER/search.json` puts its points on a page: click one "
+               "for its words, its steps and its Verilog."],
     )  # fmt: skip
 
 
