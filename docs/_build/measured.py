@@ -107,7 +107,14 @@ def tabpfn() -> Iterator[ResultRow]:
         "breast cancer": datasets.load_breast_cancer,
         "digits": datasets.load_digits,
     }
-    names = ("exact", "paper+fold", "lean+fold", "row-scaled+fold", "lean-row-scaled+fold", "paper+fold:deferred")
+    names = (
+        "exact",
+        "paper+fold",
+        "lean+fold",
+        "row-scaled+fold",
+        "lean-row-scaled+fold",
+        "paper+fold:deferred",
+    )
     attentions = {name: attention_of(name) for name in names}
     row_scaled = get_spec("row-scaled+fold")
     assert isinstance(row_scaled, SoftermaxSpec)
@@ -188,7 +195,12 @@ def search_words() -> Iterator[ResultRow]:
     before, most = model.predict(space.spec(paper), 384), 1.01 * golden_error(space.spec(paper), rows).l1
     for dimension in space.dimensions:
         had = paper[dimension.name]
-        if not isinstance(had, int) or dimension.name in ("slice_width", "max_extra", "product_extra", "output_integer"):
+        if not isinstance(had, int) or dimension.name in (
+            "slice_width",
+            "max_extra",
+            "product_extra",
+            "output_integer",
+        ):
             continue
         least = had
         for value in sorted(v for v in dimension.values if isinstance(v, int) and v < had):

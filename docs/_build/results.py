@@ -530,9 +530,6 @@ def tables_classified() -> list[ResultRow]:
 
 
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
-    "search": searches.presets,
-    "search finalists": searches.finalists,
-    "search words": searches.words,
     "runtime": runtime,
     "units": units,
     "processing element": processing_element,
@@ -553,6 +550,9 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "rivals with options": rivals_with_options,
     "rivals in silicon": rivals_in_silicon,
     "rivals in models": rivals_in_models,
+    "search": searches.presets,
+    "search finalists": searches.finalists,
+    "search words": searches.words,
 }
 
 

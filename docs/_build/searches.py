@@ -17,7 +17,11 @@ def presets() -> list[ResultRow]:
             own = next((row for row in rows if row["name"] == preset), None)
             if own is None:
                 continue
-            better = [row for row in rows if row["l1"] <= own["l1"] and row["area"] <= own["area"] and row["energy"] <= own["energy"]]
+            better = [
+                row
+                for row in rows
+                if row["l1"] <= own["l1"] and row["area"] <= own["area"] and row["energy"] <= own["energy"]
+            ]
             best = min(better, key=lambda row: row["area"] * row["energy"])
             table.append(
                 {
