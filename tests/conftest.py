@@ -31,6 +31,10 @@ _TOOLS = {
         (os.environ.get("SOFTERMAX_OPENROAD", "SOFTERMAX_OPENROAD"),),
         "OpenROAD (SOFTERMAX_OPENROAD names a Python that imports it)",
     ),
+    "cacti": (
+        (os.environ.get("SOFTERMAX_CACTI", "SOFTERMAX_CACTI"),),
+        "CACTI (SOFTERMAX_CACTI names its program, which is in the wheel zigzag-dse)",
+    ),
     "chromium": (("chromium", "chromedriver"), "Chromium and its driver (Debian: chromium, chromium-driver)"),
 }
 """By name: the programs or files that a tool consists of, and how a user gets it."""

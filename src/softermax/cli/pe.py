@@ -3,14 +3,51 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from softermax.cli import silicon
 from softermax.cli.output import progress
 from softermax.progress import within
 
+if TYPE_CHECKING:
+    from softermax.silicon.pe.measurement import PEFigures
+
 
 def run(args: argparse.Namespace) -> int:
+    return _own(args, Path(args.pe)) if isinstance(args.pe, str) else _papers(args)
+
+
+def _own(args: argparse.Namespace, path: Path) -> int:
+    """A PE of one's own, in every library."""
+    from softermax.silicon.pe.architecture import Architecture
+    from softermax.silicon.pe.measurement import measure_pe
+    from softermax.silicon.pe.pages import own_sections
+    from softermax.silicon.pe.sweep import draw_table
+
+    own = Architecture.load(path)
+    rows, figures = [], []
+    with progress("silicon", args.quiet) as step:
+        for number, library in enumerate(args.library):
+            part = within(step, number, len(args.library))
+            figures.append(
+                measure_pe(library, own.config, args.pdk_root, args.clock, args.baselines, part, args.workers)
+            )
+            rows += own.rows(figures[-1], args.baselines)
+    pictures = draw_table(rows, args.plot) if args.plot else []
+    sections = own_sections(own, figures, rows)
+    shown = [{"pe": own.name} | row.to_json() for row in rows]
+    title = f"The processing element {own.name}: area and energy"
+    if not silicon.show(args, f"pe-{path.stem}", title, shown, sections, pictures):
+        silicon.print_sections(sections)
+        _print_late(figures)
+    return 0
+
+
+def _papers(args: argparse.Namespace) -> int:
+    from softermax.rtl.pe.config import CONFIGS
     from softermax.silicon.pe.account import variants
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import sweep_sections, table_sections, what_if_sections
@@ -22,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         figures = [
             measure_pe(
                 library,
-                width,
+                CONFIGS[width],
                 args.pdk_root,
                 args.clock,
                 args.baselines,
@@ -55,10 +92,14 @@ def run(args: argparse.Namespace) -> int:
     if silicon.show(args, name, title, [row.to_json() for row in rows], sections, pictures):
         return 0
     silicon.print_sections(sections)
+    _print_late(figures)
+    return 0
+
+
+def _print_late(figures: Sequence[PEFigures]) -> None:
     for one in figures:
         late = one.late()
         met = f"misses {one.clock_ns} ns: {', '.join(late)}" if late else f"all meet {one.clock_ns} ns"
         print(f"\n{one.library}, {one.width} wide: {met}")
         if one.note:
             print(one.note)
-    return 0

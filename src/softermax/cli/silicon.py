@@ -35,6 +35,7 @@ def register(commands: Commands) -> None:
             "silicon --sensitivity --markdown",
             "silicon --route --preset paper lean --json",
             "silicon --pe --width 32",
+            "silicon --pe examples/my-pe.json --baseline two-pass",
             "silicon --sweep --width 16 32 --json",
             "silicon --rivals ita e2softmax --width 16 32",
             "silicon --rivals all --width 16 32 --out docs/results",
@@ -93,7 +94,13 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="the units placed and routed by OpenROAD, beside the same before layout",
     )
-    kind.add_argument("--pe", action="store_true", help="the processing element instead of its units")
+    kind.add_argument(
+        "--pe",
+        nargs="?",
+        const=True,
+        metavar="FILE",
+        help="the processing element instead of its units: the paper's, or one of your own from a .json file",
+    )
     kind.add_argument(
         "--sweep", action="store_true", help="the processing element's energy for sequences of 64 to 16384"
     )
@@ -132,6 +139,8 @@ def silicon(args: argparse.Namespace) -> int:
             raise ValueError(
                 f"{option} {given[0]}: the table of units alone takes specs, not --sensitivity, --pe, --sweep, --rivals"
             )
+    if isinstance(args.pe, str) and args.width:
+        raise ValueError(f"--width {args.width[0]}: a PE of your own is as wide as the lanes in {args.pe}")
     if (args.pe or args.sweep) and set(args.width or ()) - set(_PE_WIDTHS):
         raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
     for option, given in (

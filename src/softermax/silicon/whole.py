@@ -77,7 +77,7 @@ class Waiting:
         """The memory's area, and an element's share of what it spends."""
         slices = -(-columns // self.width)
         memory = Memory(math.ceil(self.rows * slices * self.slice_bits / 8), self.slice_bits)
-        spent = (1 + self.reads) * memory.access_pj(node) + memory.leakage_pj(node, clock_ns)
+        spent = memory.write_pj(node) + self.reads * memory.read_pj(node) + memory.leakage_pj(node, clock_ns)
         pj = spent * slices / columns
         return UnitFigures(math.inf, memory.area_um2(node), pj, pj)
 

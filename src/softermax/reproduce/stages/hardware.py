@@ -66,6 +66,7 @@ def units(settings: Settings, progress: Progress) -> dict[str, Any]:
 
 def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
     """Every netlist that a PE is made of, then its costs for all sequence lengths."""
+    from softermax.rtl.pe.config import CONFIGS
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.sweep import SEQUENCES
     from softermax.silicon.pe.table import pe_table
@@ -75,7 +76,9 @@ def pe(settings: Settings, progress: Progress) -> dict[str, Any]:
     designs = [(library, width) for library in libraries for width in settings["widths"]]
     progress(0, 1, "operands of MiniLM")
     measured = [
-        measure_pe(library, width, root, None, settings["baselines"], within(progress, number, len(designs)))
+        measure_pe(
+            library, CONFIGS[width], root, None, settings["baselines"], within(progress, number, len(designs))
+        )
         for number, (library, width) in enumerate(designs)
     ]
     rows = pe_table(measured, SEQUENCES, baselines=settings["baselines"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from softermax.executor import each
 from softermax.progress import Progress, silent
-from softermax.rtl.pe.config import CONFIGS
+from softermax.rtl.pe.config import PEConfig
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, ROWS, Result, measure_unit
 from softermax.silicon.pe.lanes import LANES, LaneDesign
@@ -37,10 +37,10 @@ LEAN_SCHEMES = ("lean", "lean-row-scaled")
 
 @dataclass(frozen=True)
 class PEFigures:
-    """Gate-level figures of everything that a PE of one width is made of."""
+    """Gate-level figures of everything that a PE is made of."""
 
     library: str
-    width: int
+    config: PEConfig
     clock_ns: float
     lanes: dict[str, Result]
     units: dict[tuple[str, str], Result]
@@ -48,6 +48,10 @@ class PEFigures:
     stimulus: str
     operands: str
     note: str
+
+    @property
+    def width(self) -> int:
+        return self.config.lanes
 
     def pj_per_score(self, unit: str, design: str) -> float:
         return self.units[unit, design].pj(self.stimulus)
@@ -76,9 +80,10 @@ def deferred_spec(width: int) -> DeferredSpec:
     return DeferredSpec(scores=spec_of("fixed", width))
 
 
-def designs_of(width: int, baselines: Sequence[str] = BASELINES) -> list[Unit | LaneDesign]:
-    """The netlists of a width. Normalization of unnormed words is there for comparison: our PE keeps scores, which the
+def designs_of(config: PEConfig, baselines: Sequence[str] = BASELINES) -> list[Unit | LaneDesign]:
+    """The netlists of a PE. Normalization of unnormed words is there for comparison: our PE keeps scores, which the
     lean one takes as they are (A10)."""
+    width = config.lanes
     fixed, lean = (
         {preset_of(scheme, width): spec_of(scheme, width) for scheme in schemes}
         for schemes in (("fixed", "row-scaled"), LEAN_SCHEMES)
@@ -91,13 +96,13 @@ def designs_of(width: int, baselines: Sequence[str] = BASELINES) -> list[Unit | 
         *(UnnormedUnit(spec, name) for name, spec in (fixed | lean).items()),
         *(NormalizationUnit(spec, name) for name, spec in ({paper: fixed[paper]} | lean).items()),
         WeightUnit(deferred_spec(width), DEFERRED),
-        *(lane(CONFIGS[width]) for lane in LANES),
+        *(lane(config) for lane in LANES),
     ]
 
 
 def measure_pe(
     library_name: str,
-    width: int,
+    config: PEConfig,
     pdk_root: str | None = None,
     clock_ns: float | None = None,
     baselines: Sequence[str] = BASELINES,
@@ -105,17 +110,17 @@ def measure_pe(
     workers: int | None = None,
     ray: str | None = None,
 ) -> PEFigures:
-    """Every netlist that a PE of this width needs, many at a time (`softermax.executor`)."""
+    """Every netlist that a PE needs, many at a time (`softermax.executor`)."""
     library = pdk.load(library_name, pdk_root)
     clock = clock_ns or library.description.clock_ns
     data, note = operands()
     scores, no_scores = both_kinds(COPIES * ROWS)
     work = functools.partial(_measure, library_name, pdk_root, clock, data, scores)
-    designs = designs_of(width, baselines)
+    designs = designs_of(config, baselines)
     found = each(work, designs, workers, progress, lambda design: f"{design.label}, {library_name}", ray)
     lanes = {design.name: figures for design, figures in found.items() if isinstance(design, LaneDesign)}
     units = {_key(unit): figures for unit, figures in found.items() if isinstance(unit, Unit)}
-    return PEFigures(library_name, width, clock, lanes, units, scores[0].name, data.name, note or no_scores)
+    return PEFigures(library_name, config, clock, lanes, units, scores[0].name, data.name, note or no_scores)
 
 
 def _key(unit: Unit) -> tuple[str, str]:

@@ -16,10 +16,11 @@ from softermax.silicon.pe.account import (
     memory_sensitivity,
     row_states,
 )
+from softermax.silicon.pe.architecture import Architecture
 from softermax.silicon.pe.counts import HEAD_SIZE
 from softermax.silicon.pe.measurement import DEFERRED, PEFigures
 from softermax.silicon.pe.sweep import energy_lines
-from softermax.silicon.pe.table import SEQUENCE, TWO_PASSES, PERow
+from softermax.silicon.pe.table import ON_READ, SEQUENCE, TWO_PASSES, PERow
 from softermax.silicon.units import BASELINE_LABELS, NORMALIZATION, UNNORMED
 
 TWO_PASS = "two-pass"
@@ -45,7 +46,7 @@ def table_rows(rows: Sequence[PERow]) -> list[dict[str, object]]:
     return shown
 
 
-def _measured_on(figures: Sequence[PEFigures]) -> str:
+def _measured_on(figures: Sequence[PEFigures], head_size: int = HEAD_SIZE) -> str:
     """What holds for all of a page's figures."""
     libraries = ", ".join(dict.fromkeys(f"{one.library} at {one.clock_ns:g} ns" for one in figures))
     operands = (
@@ -57,7 +58,7 @@ def _measured_on(figures: Sequence[PEFigures]) -> str:
     notes = "".join(f"\n\n{note}." for note in dict.fromkeys(one.note for one in figures) if note)
     clock = f"These miss the clock: {'; '.join(late)}." if late else "All netlists meet the clock."
     return (
-        f"One head of {HEAD_SIZE} elements in {libraries}; {operands}. Netlists are simulated with glitches, memories are "
+        f"One head of {head_size} elements in {libraries}; {operands}. Netlists are simulated with glitches, memories are "
         f"modelled (`softermax.silicon.memory`); `docs/processing-element.md` says what is counted. {clock}{notes}"
     )
 
@@ -81,6 +82,24 @@ def table_sections(figures: Sequence[PEFigures], rows: Sequence[PERow]) -> list[
     ]
     sections.append(PageSection("State of an open row", rows=state))
     return sections
+
+
+def own_sections(own: Architecture, figures: Sequence[PEFigures], rows: Sequence[PERow]) -> list[PageSection]:
+    """The page of ``softermax silicon --pe FILE``."""
+    c = own.config
+    text = (
+        f"{c.lanes} lanes of {c.vector_size} elements; buffers of {c.input_bytes}, {c.weight_bytes} and {c.collector_bytes} bytes for queries, "
+        f"keys and accumulators; {own.normalization_shared_by} PEs to a Normalization unit; rows normalised {own.normalize}; our PE keeps {own.keeps}, "
+        f"two passes find the max by {own.baseline_max}. {_measured_on(figures, own.head_size)}"
+    )
+    shown = table_rows(rows)
+    for row in shown:
+        del row["paper_area_ratio"], row["paper_energy_ratio"]
+    sections = [PageSection(f"{own.name}, sequence {own.sequence}", text, shown)]
+    best = [row for row in rows if row.baseline == rows[0].baseline]
+    return sections + [
+        _components(row) for row in best if row.scheme.removesuffix(ON_READ) in _SHOWN_BY_COMPONENT
+    ]
 
 
 def what_if_sections(figures: Sequence[PEFigures], found: Sequence[PEVariant]) -> list[PageSection]:

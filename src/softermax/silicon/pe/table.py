@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softermax.paper import figures as paper_figures
-from softermax.rtl.pe.config import ACCUMULATOR_BITS, CONFIGS, OPERAND_BITS, PEConfig, Softmax
+from softermax.rtl.pe.config import ACCUMULATOR_BITS, OPERAND_BITS, PEConfig, Softmax
 from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, node_of
 from softermax.silicon.pe.counts import Workload, composed
 from softermax.silicon.pe.measurement import (
@@ -99,15 +99,15 @@ def softermax_cost(
     if keeps not in ("scores", "unnormed") or (keeps == "unnormed" and scheme != "fixed"):
         raise ValueError(f"keeps = {keeps!r} with {scheme} output: must be scores, for fixed also unnormed")
     width = measured.width
-    config = CONFIGS[width]
+    config = measured.config
     softmax: Softmax = "deferred" if scheme == DEFERRED else "softermax"
     cost = _Adding(measured, composed(config, softmax, workload), node, pes)
     cost.common("requantize")
     if scheme == DEFERRED:
         spec = deferred_spec(width)
         cost.unit(UNNORMED, WEIGHTS, DEFERRED)
-        ports = ("weights_writes",) * (2 if on_read else 1)
-        cost.slices("weights", spec.weight.bits * width + spec.scores.max.integer, *ports)
+        weights = spec.weight.bits * width + spec.scores.max.integer
+        cost.slices("weights", weights, "weights_writes", read_back=on_read)
         cost.division(workload)
     else:
         preset, own = preset_of(scheme, width), spec_of(scheme, width)
@@ -142,7 +142,7 @@ def baseline_cost(
     With ``max_while_written`` two passes find a row's max while its scores are written, keep that of every open row
     in the PE, and read scores once.
     """
-    config, width = CONFIGS[measured.width], measured.width
+    config, width = measured.config, measured.width
     softmax: Softmax = "two-pass" if baseline in TWO_PASSES else "online"
     cost = _Adding(measured, composed(config, softmax, workload), node, pes)
     cost.common("requantize_half")
@@ -172,7 +172,7 @@ class _Adding:
     def __init__(self, measured: PEFigures, counts: dict[str, int], node: Node | None, pes: int) -> None:
         self._measured, self._counts, self._pes = measured, counts, pes
         self._node = node or node_of(measured.library)
-        self._config: PEConfig = CONFIGS[measured.width]
+        self._config: PEConfig = measured.config
         self._parts: dict[str, ComponentCost] = {}
         self._bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False)
 
@@ -203,13 +203,16 @@ class _Adding:
         }
         nanoseconds = counts["cycles"] * self._measured.clock_ns
         for name, memory in memories.items():
-            accesses = counts[f"{name}_reads"] + counts[f"{name}_writes"]
-            energy = accesses * memory.access_pj(self._node) + memory.leakage_pj(self._node, nanoseconds)
+            energy = (
+                counts[f"{name}_reads"] * memory.read_pj(self._node)
+                + counts[f"{name}_writes"] * memory.write_pj(self._node)
+                + memory.leakage_pj(self._node, nanoseconds)
+            )
             self.add(name.replace("_", " "), memory.area_um2(self._node), energy)
         loaded = (
             counts["input_buffer_writes"] * vector + counts["weight_buffer_writes"] * vector * config.lanes
         )
-        self.add("global buffer, operands", 0.0, loaded / 64 * self._bank.access_pj(self._node))
+        self.add("global buffer, operands", 0.0, loaded / 64 * self._bank.read_pj(self._node))
 
     def unit(self, name: str, unit: str, design: str, shared: bool = False) -> None:
         """A softmax unit; of one that several PEs share the PE has its part."""
@@ -229,13 +232,15 @@ class _Adding:
     def row_state(self, bits: int) -> None:
         """Max and sum of every open row, read and written with every slice."""
         memory = Memory(-(-bits * self._config.rows // 8), bits)
-        slices = self._counts["probabilities_writes"]
-        self.add("row state", memory.area_um2(self._node), 2 * slices * memory.access_pj(self._node))
+        both = memory.read_pj(self._node) + memory.write_pj(self._node)
+        self.add("row state", memory.area_um2(self._node), self._counts["probabilities_writes"] * both)
 
-    def slices(self, name: str, bits: int, *ports: str) -> None:
-        """Slices to and from the global buffer, whose area belongs to no PE."""
-        accesses = sum(self._counts[port] for port in ports)
-        self.add(f"global buffer, {name}", 0.0, accesses * bits / 64 * self._bank.access_pj(self._node))
+    def slices(self, name: str, bits: int, *ports: str, read_back: bool = False) -> None:
+        """Slices to and from the global buffer, whose area belongs to no PE. What is read back is read once for each writing."""
+        written = sum(self._counts[port] for port in ports if port.endswith("_writes"))
+        read = sum(self._counts[port] for port in ports if port.endswith("_reads")) + read_back * written
+        energy = written * self._bank.write_pj(self._node) + read * self._bank.read_pj(self._node)
+        self.add(f"global buffer, {name}", 0.0, bits / 64 * energy)
 
     def done(self, design: str) -> PECost:
         return PECost(design, self._parts)

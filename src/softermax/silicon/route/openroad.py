@@ -36,7 +36,7 @@ _HOW = (
 _VERSION = "import openroad; from importlib.metadata import version as v; print(v('openroad'))"
 
 
-class LayoutError(RuntimeError):
+class LayoutError(ValueError):
     """OpenROAD did not make a layout."""
 
 
