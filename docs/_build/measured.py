@@ -151,7 +151,7 @@ def pe_generic() -> Iterator[ResultRow]:
     pdk_root = os.environ.get("SOFTERMAX_PDK_ROOT")
     measured = {
         (library, width, name): measure_order(
-            Order(baseline_unit(name, "generic", width), library, pdk_root, None), scores
+            scores, Order(baseline_unit(name, "generic", width), library, pdk_root, None)
         )
         for library, width in places
         for name in (UNNORMED, NORMALIZATION)

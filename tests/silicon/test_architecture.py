@@ -121,5 +121,15 @@ def test_the_command_prints_rows_and_writes_them_under_the_files_name(
     assert {(row["pe"], row["sequence"], row["baseline"]) for row in rows} == {("own", 64, "two-pass")}
     assert {"fixed", "lean", "deferred"} <= {row["scheme"] for row in rows}
     assert "own, sequence 64" in (tmp_path / "out" / "pe-mine.md").read_text()
+    assert (
+        main(["silicon", "--pe", str(path), "--baseline", "two-pass", "--memories", "published", "--json"])
+        == 0
+    )
+    older = json.loads(capsys.readouterr().out)
+    assert [row["energy_pj"] for row in older] != [row["energy_pj"] for row in rows], (
+        "by CACTI unless told otherwise"
+    )
+    assert main(["silicon", "--memories", "cacti"]) == 2
+    assert "--memories cacti: only --pe and --sweep take it" in capsys.readouterr().err
     assert main(["silicon", "--pe", str(path), "--baseline", "two-pass"]) == 0
     assert "own, sequence 64" in capsys.readouterr().out

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from softermax.silicon import cacti
-from softermax.silicon.memory import KB, NODES, PUBLISHED, Memory, Node, node_of, published_of, sensitivity
+from softermax.silicon.memory import BY_CACTI, CACTI, KB, PUBLISHED, Memory, Node, node_of, sensitivity
 
 STORED = json.loads(cacti.DATA.read_text(encoding="utf-8"))
 
@@ -23,7 +23,7 @@ def stored(technology_nm: int, capacity: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("capacity", [KB, 8 * KB, 1024 * KB])
 def test_45_nm_is_what_cacti_answered(capacity: int) -> None:
-    node, row = NODES["45nm"], stored(45, capacity)
+    node, row = CACTI["45nm"], stored(45, capacity)
     memory = Memory(capacity, 64)
     assert memory.read_pj(node) == pytest.approx(row["read_pj"])
     assert memory.write_pj(node) == pytest.approx(row["write_pj"])
@@ -33,7 +33,7 @@ def test_45_nm_is_what_cacti_answered(capacity: int) -> None:
 
 
 def test_7_nm_is_22_nm_by_cells_and_voltage() -> None:
-    node, row = NODES["7nm"], stored(22, 8 * KB)
+    node, row = CACTI["7nm"], stored(22, 8 * KB)
     cells = 0.027 / (146 * 0.022**2)
     assert node.area_um2(8 * KB) == pytest.approx(row["area_um2"] * cells)
     assert node.read_pj(8 * KB) == pytest.approx(row["read_pj"] * cells**0.5 * (0.7 / 0.8) ** 2)
@@ -64,7 +64,7 @@ def test_published_sizes_cost_what_was_published(node: str, published: dict[int,
     assert PUBLISHED["45nm"].at_logic_voltage().read_pj(8 * KB) == pytest.approx(10.0 * (1.1 / 0.9) ** 2)
 
 
-@pytest.mark.parametrize("node", [*NODES.values(), *PUBLISHED.values()], ids=lambda n: f"{n.name} {n.source}")
+@pytest.mark.parametrize("node", [*CACTI.values(), *PUBLISHED.values()], ids=lambda n: f"{n.name} {n.source}")
 def test_a_larger_memory_costs_more_and_sizes_beyond_the_known_follow_their_rule(node: Node) -> None:
     sizes = [2**n for n in range(6, 24)]
     for figure in (node.read_pj, node.write_pj, node.area_um2, node.leakage_nw):
@@ -77,7 +77,7 @@ def test_a_larger_memory_costs_more_and_sizes_beyond_the_known_follow_their_rule
 
 
 def test_a_wide_word_is_spread_over_banks() -> None:
-    node = NODES["45nm"]
+    node = CACTI["45nm"]
     assert Memory(128 * KB, 1024).read_pj(node) == pytest.approx(16 * node.read_pj(8 * KB))
     assert Memory(128 * KB, 1024).area_um2(node) == pytest.approx(16 * node.area_um2(8 * KB))
     assert Memory(128 * KB, 1024, banked=False).read_pj(node) == pytest.approx(16 * node.read_pj(128 * KB))
@@ -92,7 +92,7 @@ def test_published_area_and_leakage_are_those_of_the_bits() -> None:
 
 
 def test_sensitivity_changes_one_figure_at_a_time() -> None:
-    node = NODES["45nm"]
+    node = PUBLISHED["45nm"]
     memory = Memory(32 * KB, 256)
 
     def figures(some: Node) -> tuple[float, ...]:
@@ -105,8 +105,8 @@ def test_sensitivity_changes_one_figure_at_a_time() -> None:
 
     base = figures(node)
     for name, changed in sensitivity(node).items():
-        if name.startswith("as published"):
-            assert changed.samples == PUBLISHED["45nm"].samples
+        if name == BY_CACTI:
+            assert changed == CACTI["45nm"]
             continue
         different = [a != pytest.approx(b) for a, b in zip(figures(changed), base, strict=True)]
         expected = {"as": 0, "access": 2, "area": 1, "leakage": 1}[name.split()[0]]
@@ -119,8 +119,8 @@ def test_unknown_libraries_and_sizes_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="library 'sky130': memories are modelled for nangate45, asap7"):
         node_of("sky130")
     with pytest.raises(ValueError, match="capacity 0: must be more than 0 bytes"):
-        NODES["45nm"].read_pj(0)
-    assert published_of("asap7").source == "published"
+        CACTI["45nm"].read_pj(0)
+    assert (node_of("asap7").source, node_of("asap7", "cacti").source) == ("published", "CACTI")
 
 
 def test_an_answer_of_cacti_is_read_in_our_units() -> None:

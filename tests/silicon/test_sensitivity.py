@@ -50,7 +50,7 @@ def test_the_command_prints_every_change_of_both_units(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def each(
-        work: Any, items: Sequence[Task], workers: Any, progress: Any, name: Callable[[Task], str]
+        work: Any, items: Sequence[Task], workers: Any, progress: Any, name: Callable[[Task], str], ray: Any
     ) -> Any:
         return {item: made_up(item) for item in items}
 

@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _own(args: argparse.Namespace, path: Path) -> int:
     """A PE of one's own, in every library."""
+    from softermax.silicon.memory import node_of
     from softermax.silicon.pe.architecture import Architecture
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import own_sections
@@ -33,9 +34,18 @@ def _own(args: argparse.Namespace, path: Path) -> int:
         for number, library in enumerate(args.library):
             part = within(step, number, len(args.library))
             figures.append(
-                measure_pe(library, own.config, args.pdk_root, args.clock, args.baselines, part, args.workers)
+                measure_pe(
+                    library,
+                    own.config,
+                    args.pdk_root,
+                    args.clock,
+                    args.baselines,
+                    part,
+                    args.workers,
+                    args.ray,
+                )
             )
-            rows += own.rows(figures[-1], args.baselines)
+            rows += own.rows(figures[-1], args.baselines, node_of(library, args.memories or "cacti"))
     pictures = draw_table(rows, args.plot) if args.plot else []
     sections = own_sections(own, figures, rows)
     shown = [{"pe": own.name} | row.to_json() for row in rows]
@@ -48,6 +58,7 @@ def _own(args: argparse.Namespace, path: Path) -> int:
 
 def _papers(args: argparse.Namespace) -> int:
     from softermax.rtl.pe.config import CONFIGS
+    from softermax.silicon.memory import node_of
     from softermax.silicon.pe.account import variants
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import sweep_sections, table_sections, what_if_sections
@@ -69,7 +80,17 @@ def _papers(args: argparse.Namespace) -> int:
             )
             for number, (library, width) in enumerate(designs)
         ]
-    rows = pe_table(figures, SEQUENCES if args.sweep else (SEQUENCE,), baselines=args.baselines)
+    sequences = SEQUENCES if args.sweep else (SEQUENCE,)
+    rows = [
+        row
+        for one in figures
+        for row in pe_table(
+            [one],
+            sequences,
+            baselines=args.baselines,
+            node=node_of(one.library, args.memories or "published"),
+        )
+    ]
     draw = draw_sweep if args.sweep else draw_table
     pictures = draw(rows, args.plot) if args.plot else []
     if args.sweep:

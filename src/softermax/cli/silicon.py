@@ -111,6 +111,11 @@ def register(commands: Commands) -> None:
         help="rivals in RTL beside ours, all of them with 'all' (softermax rivals has their accuracy)",
     )
     command.add_argument(
+        "--memories",
+        choices=("published", "cacti"),
+        help="with --pe and --sweep: what memories cost (default: published figures; CACTI for a PE of your own)",
+    )
+    command.add_argument(
         "--utilisation",
         type=float,
         metavar="SHARE",
@@ -143,6 +148,10 @@ def silicon(args: argparse.Namespace) -> int:
         raise ValueError(f"--width {args.width[0]}: a PE of your own is as wide as the lanes in {args.pe}")
     if (args.pe or args.sweep) and set(args.width or ()) - set(_PE_WIDTHS):
         raise ValueError(f"--width {args.width}: the paper's processing elements are 16 and 32 wide")
+    if args.memories and not (args.pe or args.sweep):
+        raise ValueError(
+            f"--memories {args.memories}: only --pe and --sweep take it; --sensitivity shows both"
+        )
     for option, given in (
         ("--utilisation", args.utilisation),
         ("--detailed", args.detailed),
@@ -211,7 +220,7 @@ def _route(args: argparse.Namespace) -> int:
         args.library, args.width, args.clock, args.pdk_root, args.baselines, args.preset, args.spec
     )
     with progress("silicon", args.quiet) as step:
-        table = build_route_table(orders, args.baselines, options, args.workers, step)
+        table = build_route_table(orders, args.baselines, options, args.workers, step, args.ray)
     sections = route_sections(table)
     if not show(args, "route", "Silicon: the units placed and routed", table.to_json(), sections, []):
         print_sections(sections)

@@ -311,7 +311,8 @@ def waiting_of(ours: Result, baseline: str = "") -> tuple[Waiting, ...]:
 
 def waiting_cost(ours: Result, kept: Sequence[Waiting], node: Node | None = None) -> UnitFigures:
     """The memories of what is kept, at the width, clock and voltage of a unit."""
-    return cost_of_waiting(kept, node or node_of(ours.library), COLUMNS, ours.clock_ns)
+    node = node or node_of(ours.library).at_logic_voltage()
+    return cost_of_waiting(kept, node, COLUMNS, ours.clock_ns)
 
 
 def _row(unit: str, result: Result, baseline: str, ours: UnitFigures, theirs: UnitFigures | None) -> UnitRow:

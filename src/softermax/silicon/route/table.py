@@ -140,11 +140,12 @@ def build_route_table(
     options: LayoutOptions,
     workers: int | None = None,
     progress: Progress = silent,
+    ray: str | None = None,
 ) -> RouteTable:
     """Measure every design before and after layout."""
     for order in orders:
         require_routable(order.library)
-    before = build_table(orders, baselines, workers, within(progress, 0, 2))
+    before = build_table(orders, baselines, workers, within(progress, 0, 2), ray=ray)
     measure = functools.partial(_measure, options)
-    after = build_table(orders, baselines, workers, within(progress, 1, 2), measure)
+    after = build_table(orders, baselines, workers, within(progress, 1, 2), measure, ray)
     return RouteTable(before, after, options)
