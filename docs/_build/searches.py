@@ -5,7 +5,7 @@ from __future__ import annotations
 import figures
 from figures import ResultRow
 
-SEARCHES = ("minilm-128", "minilm-384", "mpnet-384", "smollm2-2048")
+SEARCHES = ("minilm-128", "minilm-384", "mpnet-384")
 
 
 def presets() -> list[ResultRow]:

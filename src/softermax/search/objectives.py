@@ -9,6 +9,7 @@ memory of what waits between them.
 from __future__ import annotations
 
 import hashlib
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -107,7 +108,12 @@ def recorded_rows(model: str, length: int, rows: int, text: str | None = None) -
     options += ["--text", text] if text else []
 
     def make(partial: Path) -> None:
-        made = run_recorder(*options)
+        try:
+            made = run_recorder(*options)
+        except subprocess.TimeoutExpired as error:
+            raise ValueError(
+                f"scores of {model} at {length}: not recorded within {error.timeout:.0f} s; ask for fewer rows or less length"
+            ) from None
         wanted = {field: made[field] for field in ("scores_float", "mask", "layer", "head")}
         with partial.open("wb") as stream:
             np.savez(stream, **wanted)  # type: ignore[arg-type]
