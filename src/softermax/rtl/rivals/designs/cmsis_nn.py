@@ -161,7 +161,8 @@ class CmsisNnHardware(LiveHardware):
 
     def totals(self, design: CmsisNn, raw: IntArray, mask: BoolArray) -> IntArray:
         """The sum as it is, before it is cut off at 31 bits."""
-        return np.asarray(divided_by_power(design.unnormed(raw, mask).words, HEADROOM)).sum(axis=1)
+        terms: IntArray = divided_by_power(design.unnormed(raw, mask).words, HEADROOM)
+        return np.asarray(terms.sum(axis=1), dtype=np.int64)
 
     def waiting(self, design: CmsisNn) -> tuple[Kept, ...]:
         return SCORES, Kept("distances", Constants(design).live.bit_length())

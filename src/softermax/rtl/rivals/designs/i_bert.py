@@ -70,7 +70,7 @@ class Constants:
     def _product(self, exact: float, words: IntArray) -> int | None:
         """The value with so many fraction bits that gives these words, each a place further to the right and rounded half up.
         The authors round ties to even: a unit more or less makes up for that."""
-        nearest = round(exact * 2**self.fraction)
+        nearest = round(exact * (1 << self.fraction))
         places = self.fraction + np.arange(len(words))
         for product in (nearest, nearest - 1, nearest + 1):
             if np.array_equal((product + (1 << (places - 1))) >> places, words):

@@ -153,8 +153,7 @@ class ClippedDivision(Division):
 
 
 class IVitHardware(LiveHardware):
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name = "i-vit-16"
 
     def make(self, unit: str, design: IVit, lanes: int) -> Any:
         total_bits = (design.unit * LONGEST).bit_length()
@@ -177,4 +176,8 @@ class IVitHardware(LiveHardware):
         return SCORES, Kept("mantissas and shifts", Constants(design).word_bits)
 
 
-HARDWARE = (IVitHardware("i-vit-16"), IVitHardware("i-vit-8"))
+class IVit8Hardware(IVitHardware):
+    name = "i-vit-8"
+
+
+HARDWARE = (IVitHardware(), IVit8Hardware())
