@@ -92,8 +92,8 @@ def search(args: argparse.Namespace) -> int:
     space = Space.of(args.kind, args.width, fixed)
     budget = read_budget(args.budget) if args.budget else {}
     if args.space:
-        rows = space.described()
-        print_json(rows) if args.json else print_table(rows)
+        dimensions = space.described()
+        print_json(dimensions) if args.json else print_table(dimensions)
         return 0
     for option in ("perplexity", "evaluate"):
         if getattr(args, option) and not args.finalists:

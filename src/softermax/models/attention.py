@@ -96,7 +96,7 @@ def softermax_attention(
         return _fused(module, query, key, value, attention_mask, scaling, spec, others), None
     if (
         position_bias is None
-        and not isinstance(spec, Rival)
+        and isinstance(spec, SoftermaxSpec | DeferredSpec)
         and _fuses_on_gpu(module, query, key, value, attention_mask, spec, dropout, others)
     ):
         return _fused_on_gpu(module, query, key, value, attention_mask, scaling, spec, others), None

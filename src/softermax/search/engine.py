@@ -251,7 +251,7 @@ def _suggested(trial: Any, dimension: Dimension) -> Value:
         return found
     if _dense(dimension):
         return int(trial.suggest_int(dimension.name, values[0], values[-1]))
-    return values[trial.suggest_int(dimension.name, 0, len(values) - 1)]
+    return values[int(trial.suggest_int(dimension.name, 0, len(values) - 1))]
 
 
 Drawn = tuple[int, AnySpec]

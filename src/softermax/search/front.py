@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from softermax.files import write_text
-from softermax.spec import AnySpec, spec_from_dict
+from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
 OBJECTIVES = ("area", "energy", "l1")
 """What a front is made of; less is better in each."""
@@ -52,7 +52,8 @@ class Found:
 
     @property
     def lanes(self) -> int:
-        return int(getattr(self.spec, "scores", self.spec).slice_width or 1)
+        rows = self.spec.scores if isinstance(self.spec, DeferredSpec) else self.spec
+        return rows.slice_width or 1
 
     @property
     def values(self) -> tuple[float, float, float]:

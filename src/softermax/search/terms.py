@@ -241,7 +241,7 @@ class Activity:
 @lru_cache(maxsize=1)
 def _scores() -> NDArray[np.float32]:
     with as_file(files("softermax.search").joinpath("scores.npy")) as path:
-        return np.load(path, allow_pickle=False).astype(np.float32)
+        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float32)
 
 
 def activity(spec: AnySpec) -> Activity:
@@ -291,7 +291,7 @@ def _active(kind: str, terms: Terms, spec: AnySpec, active: Activity) -> Terms:
         return always | _times(rest, of_score)
     if kind in ("power of two", "power table"):
         clocked = {name: rest.pop(name) for name in ("score", "shift") if name in rest}
-        before = {
+        before: Terms = {
             name: rest.pop(name) * of_score for name in ("difference", "upper", "wires") if name in rest
         }
         more = {
