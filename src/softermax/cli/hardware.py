@@ -1,13 +1,15 @@
-"""rtl: the hardware units as Verilog, with test bench and datasheet."""
+"""rtl and mutate: the hardware units as Verilog with test bench and datasheet, and what the bench notices."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from softermax.cli.output import print_json
+from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.extras import need
 from softermax.rtl.names import UNIT_NAMES, UnitName
 from softermax.spec import DeferredSpec, get_spec
@@ -65,6 +67,32 @@ def register(commands: Commands) -> None:
         help="skid buffers on all streams: every output is a register, two cycles later",
     )
     command.add_argument("--out", required=True, help="the folder to write into")
+    command = commands.add(
+        "mutate",
+        mutate,
+        "break exported Verilog in every way; does its bench see?",
+        ["mutate --every 50", "mutate --spec lean --out results"],
+        listed=False,
+    )
+    command.add_argument(
+        "--unit",
+        choices=[name for name in UNIT_NAMES if name != "deferred"],
+        default="top",
+        help="which unit",
+    )
+    command.add_argument("--spec", default="paper", help="a preset or a .json file (default: %(default)s)")
+    command.add_argument("--width", type=int, default=2, help="lanes (default: %(default)s)")
+    command.add_argument(
+        "--depth",
+        type=int,
+        default=512,
+        help="slices that a row may have (default: %(default)s, enough for a PowSum that saturates)",
+    )
+    command.add_argument(
+        "--slices", type=int, default=150, help="slices in the vectors (default: %(default)s)"
+    )
+    command.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th of the list")
+    command.add_argument("--out", metavar="FOLDER", help="write mutations.json and mutations.md there")
 
 
 def rtl(args: argparse.Namespace) -> int:
@@ -99,3 +127,73 @@ def rtl(args: argparse.Namespace) -> int:
     if not passed or not (args.json or args.quiet):
         print(said.strip(), file=sys.stderr if args.json else sys.stdout)
     return 0 if passed else 1
+
+
+def mutate(args: argparse.Namespace) -> int:
+    need("amaranth", "hardware")
+    need("pyosys", "hardware")
+    from softermax.rtl.export import export
+    from softermax.rtl.export.mutants import tried
+    from softermax.rtl.export.mutations import mutations
+    from softermax.rtl.sizes import at_width
+
+    if args.every < 1:
+        raise ValueError(f"--every {args.every}: must be 1 or more")
+    spec = at_width(get_spec(args.spec), args.width)
+    unit: UnitName = args.unit
+    parameters = {"depth": args.depth} if unit == "top" else {}
+    with (
+        tempfile.TemporaryDirectory(prefix="softermax-") as temporary,
+        progress("mutate", args.quiet) as report,
+    ):
+        folder = Path(temporary)
+        written = export(spec, unit, folder, parameters, args.slices)
+        name = next(path.stem for path in written if path.suffix == ".v")
+        listed = mutations((folder / f"{name}.v").read_text(encoding="utf-8"))
+        found = tried(folder, name, [one.number for one in listed[:: args.every]], report)
+    rows = [
+        {
+            "number": one.mutation.number,
+            "module": one.mutation.module,
+            "line": one.mutation.line,
+            "kind": one.mutation.kind,
+            "was": " ".join(one.mutation.was.split()),
+            "is": " ".join(one.mutation.is_.split()),
+            "outcome": one.outcome,
+            "how": one.said,
+        }
+        for one in found
+    ]
+    counts = Counter((str(row["kind"]), str(row["outcome"])) for row in rows)
+    kinds = sorted({kind for kind, _ in counts})
+    table = [
+        {
+            "mutation": kind,
+            **{outcome: counts[kind, outcome] for outcome in ("caught", "equivalent", "survived")},
+        }
+        for kind in kinds
+    ]
+    survived = [row for row in rows if row["outcome"] == "survived"]
+    if args.out:
+        notes = {
+            "unit": unit, "spec": args.spec, "width": args.width, "depth": args.depth, "slices": args.slices,
+            "every": args.every, "listed": len(listed),
+        }  # fmt: skip
+        page = (
+            f"# Mutations of the exported Verilog\n\n{markdown_table(table)}\n\n"
+            "Caught: the shipped bench says FAIL. Equivalent: Yosys proves that the module is the same. Survived: neither; these\n"
+            "are the bench's open ends, or words that nothing outside of their module can tell apart.\n\n"
+            + markdown_table(
+                [{key: row[key] for key in ("module", "line", "kind", "is")} for row in survived]
+            )
+        )
+        write_result(args, "mutations", rows, page, ("amaranth", "pyosys"), notes)
+    if args.json:
+        print_json(rows)
+    elif not args.quiet:
+        print_table(table)
+        for row in survived:
+            print(
+                f"survived: {row['number']} {row['module']}:{row['line']} {row['kind']}: {row['was']} -> {row['is']}"
+            )
+    return 1 if survived else 0
