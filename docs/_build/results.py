@@ -25,6 +25,7 @@ from softermax.paper import accuracy as paper_accuracy
 from softermax.paper import figures as paper
 from softermax.report.names import LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
+from softermax.results import Envelope
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
@@ -383,7 +384,10 @@ def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
     for library, width in dict.fromkeys((r["library"], r["width"]) for r in measured if "area_um2" in r):
         found = pareto.wholes(measured, width, library)
         where = f"whole softmax, {width} lanes, {LIBRARIES.get(library, library)}"
-        for what, cost, form in (("Area, µm²", "area_um2", ".0f"), ("pJ per element", "pj_per_element", ".2f")):
+        for what, cost, form in (
+            ("Area, µm²", "area_um2", ".0f"),
+            ("pJ per element", "pj_per_element", ".2f"),
+        ):
             ours = min((r for r in found if r["kind"] == "ours"), key=lambda r: r[cost], default=None)
             if ours is None:
                 continue
@@ -398,7 +402,9 @@ def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
                 )
         for ours in (row for row in found if row["kind"] == "ours"):
             better = pareto.beaten_by(ours, found, ("area_um2", "pj_per_element"))
-            better = [name for name in better if any(r["name"] == name and r["kind"] == "rival" for r in found)]
+            better = [
+                name for name in better if any(r["name"] == name and r["kind"] == "rival" for r in found)
+            ]
             if better:
                 names = ", ".join(f"`{name}`" for name in better)
                 add(f"Less area, energy and error than `{ours['name']}`, {where}", names, "", "rivals")
@@ -529,6 +535,31 @@ def tables_classified() -> list[ResultRow]:
     ]
 
 
+def gpu() -> list[ResultRow]:
+    """What compilers made of the kernels for GPUs."""
+    return [
+        {
+            "kernel": row["kernel"], "type": row["dtype"], "columns or head": row["columns"], "target": row["target"],
+            "registers": row["registers"], "spills": row["spills"], "shared": row["shared"],
+            "instructions per score": row["per_score"],
+        }
+        for row in figures.rows("gpu")
+    ]  # fmt: skip
+
+
+def gpu_estimate() -> list[ResultRow]:
+    """The roofline of the same kernels."""
+    path = figures.RESULTS / "gpu.json"
+    found = Envelope.load(path).notes["estimate"] if path.is_file() else []
+    return [
+        {
+            "GPU": row["gpu"], "kernel": f"{row['kernel']}, {row['dtype']}, {row['columns']}", "ps per score": row["picoseconds"],
+            "bound by": row["bound"], "against": row["versus"], "its ps": row["versus_picoseconds"], "its time over ours": row["ratio"],
+        }
+        for row in found
+    ]  # fmt: skip
+
+
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "runtime": runtime,
     "units": units,
@@ -546,6 +577,8 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "routed": routed,
     "routed, added": routed_added,
     "lean in models": lean_in_models,
+    "gpu": gpu,
+    "gpu-estimate": gpu_estimate,
     "rivals": rivals,
     "rivals with options": rivals_with_options,
     "rivals in silicon": rivals_in_silicon,

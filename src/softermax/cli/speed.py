@@ -33,9 +33,12 @@ def register(commands: Commands) -> None:
             "bench model --threads 1 2",
             "bench kernels --isa avx2 --json",
             "bench kernels --plot time.png",
+            "bench gpu --compile --target sm_80 sm_90",
         ],
     )
-    command.add_argument("what", choices=("kernels", "attention", "training", "model"), help="what to time")
+    command.add_argument(
+        "what", choices=("kernels", "attention", "training", "model", "gpu"), help="what to time"
+    )
     command.add_argument(
         "--threads", type=int, nargs="+", default=[1], help="threads for all contestants (default: 1)"
     )
@@ -45,6 +48,14 @@ def register(commands: Commands) -> None:
     command.add_argument("--plot", metavar="FILE", help="write a plot of the ratios, and of time per element")
     command.add_argument(
         "--out", metavar="FOLDER", help="write the result and its page, bench-WHAT.json and .md"
+    )
+    command.add_argument(
+        "--compile",
+        action="store_true",
+        help="gpu: compile the Triton kernels, which needs no GPU, and estimate their times",
+    )
+    command.add_argument(
+        "--target", nargs="+", metavar="NAME", help="gpu --compile: sm_80, sm_90, gfx942 (default: all)"
     )
     _register_breakdown(commands)
 
@@ -86,6 +97,11 @@ def bench(args: argparse.Namespace) -> int:
     for name, values in (("threads", args.threads), ("rounds", [args.rounds])):
         if min(values) < 1:
             raise ValueError(f"--{name} {min(values)}: must be 1 or more")
+    for name, given in (("--compile", args.compile), ("--target", args.target)):
+        if given and args.what != "gpu":
+            raise ValueError(f"{name}: is for bench gpu, not for bench {args.what}")
+    if args.what == "gpu":
+        return _bench_gpu(args)
     if args.isa:
         os.environ["SOFTERMAX_ISA"] = args.isa
         if args.isa in ("avx2", "avx512"):
@@ -125,6 +141,46 @@ def bench(args: argparse.Namespace) -> int:
     if not args.quiet:
         print(status)
     print_table([row | {"ns/element": one.nanoseconds} for row, one in zip(rows, found, strict=True)])
+    return 0
+
+
+def _bench_gpu(args: argparse.Namespace) -> int:
+    """Times on the GPU that is here; or, without one, what compilers make of the kernels, and an estimate."""
+    from dataclasses import asdict
+
+    from softermax.gpu.compiled import TARGETS, compile_kernels
+    from softermax.speed import gpu
+
+    packages = ("torch", "triton")
+    if args.target and not args.compile:
+        raise ValueError("--target: is for bench gpu --compile")
+    if not args.compile:
+        gpu.require_gpu()
+        with progress("bench gpu", args.quiet) as step:
+            rows = gpu.measure(args.rounds, step)
+        if args.out:
+            page = f"# Speed: gpu\n\nTheir time over ours: more is better.\n\n{markdown_table(rows)}"
+            write_result(args, "bench-gpu", rows, page, (*packages, "sageattention"))
+        print_json(rows) if args.json else print_table(rows)
+        return 0
+    with progress("bench gpu --compile", args.quiet) as step:
+        found = compile_kernels(tuple(args.target or TARGETS), progress=step)
+    rows = [asdict(one) for one in found]
+    estimates = gpu.estimate(found)
+    shown = [{name: value for name, value in row.items() if name != "kinds"} for row in rows]
+    if args.out:
+        page = (
+            f"# Kernels for GPUs\n\nCompiled, not run.\n\n{markdown_table(shown)}\n\n## Estimate\n\nA roofline from "
+            f"published rates, not a measurement.\n\n{markdown_table(estimates)}"
+        )
+        notes = {"estimate": estimates, "sources": {one.name: one.source for one in gpu.GPUS}}
+        write_result(args, "gpu", rows, page, packages, notes)
+    if args.json:
+        print_json({"compiled": rows, "estimate": estimates})
+        return 0
+    print_table(shown)
+    if estimates:
+        print_table(estimates, "Estimate from published rates, not a measurement")
     return 0
 
 

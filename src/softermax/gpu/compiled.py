@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from softermax.extras import need
 from softermax.gpu.plan import numbers
@@ -66,6 +66,8 @@ def jobs() -> Iterator[Job]:
     from softermax.gpu import attention, launch, launch_attention, rows
 
     paper = get_spec("paper")
+    # A signature has a type where a launch has a value.
+    batch, operands_of = cast(Any, rows.Batch), cast(Any, attention.Operands)
     for name, dtype, columns in (
         ("rows", "float32", 1024),
         ("rows", "bfloat16", 1024),
@@ -84,7 +86,7 @@ def jobs() -> Iterator[Job]:
         yield Job(
             name, dtype, columns, rows.forward_kernel,
             {
-                "batch": rows.Batch(kind, "*u8", "*i32", *["i32"] * 4, *["i64"] * 4, "i32", "fp32"),
+                "batch": batch(kind, "*u8", "*i32", *["i32"] * 4, *["i64"] * 4, "i32", "fp32"),
                 "out": kind if has.floats else "*u8", "kept": "*u8", "marks": "*u8", "exponents": "*i32", "tables": "*i64",
             },
             {"p": numbers(paper), "has": has, "tile": tile}, launch.warps(tile), tile.rows * tile.slices * tile.lanes,
@@ -110,7 +112,7 @@ def jobs() -> Iterator[Job]:
         mode = "deferred" if name != "paper" else "fixed"
         kind = _TYPES[dtype]
         floats = dtype != "int8"
-        operands = attention.Operands(
+        operands = operands_of(
             kind, kind, kind, "*u8", "*i32", *["i32"] * 4, *["i64"] * 4, "i32", "fp32", "fp32"
         )
         block = launch_attention.block_of(
@@ -135,14 +137,26 @@ def _gradient_jobs(mode: str, kind: str, spec: Any, operands: Any, block: Any) -
     common = {
         "operands": operands, "grads": kind, "deltas": "*fp32", "state": "*i32", "maxima": "*i8", "tables": "*i64",
     }  # fmt: skip
-    for name, kernel, out, keys in (
-        ("queries", attention_gradient.queries_kernel, {"out": kind}, launch_attention.QUERY_GRADIENT_KEYS),
-        ("keys", attention_gradient.keys_kernel, {"out_k": kind, "out_v": kind}, launch_attention.KEYS),
+    for name, kernel, out, keys, warps in (
+        (
+            "queries",
+            attention_gradient.queries_kernel,
+            {"out": kind},
+            launch_attention.QUERY_GRADIENT_KEYS,
+            launch_attention.WARPS,
+        ),
+        (
+            "keys",
+            attention_gradient.keys_kernel,
+            {"out_k": kind, "out_v": kind},
+            launch_attention.KEYS,
+            launch_attention.KEY_GRADIENT_WARPS,
+        ),
     ):
         block = launch_attention.gradient_block(spec, block, 4096, keys)
         yield Job(
             f"gradient of {name}, {mode}", "bfloat16", 64, kernel, {**common, **out, "factor": "fp32"},
-            {"p": numbers(spec), "b": block}, launch_attention.WARPS, block.queries * block.lanes, True,
+            {"p": numbers(spec), "b": block}, warps, block.queries * block.lanes, True,
         )  # fmt: skip
 
 
@@ -157,7 +171,7 @@ def compile_kernels(
             raise ValueError(f"target {name!r}: must be one of {', '.join(TARGETS)}")
     need("triton", "gpu")
     some = [job for job in jobs() if wanted(job)]
-    found = []
+    found: list[Compiled] = []
     for target in targets:
         for job in some:
             progress(len(found), len(some) * len(targets), f"{target}: {job.name}, {job.dtype}")

@@ -26,6 +26,7 @@ KEYS = 64
 INT8_KEYS = 32
 QUERY_GRADIENT_KEYS = 32
 WARPS = 4
+KEY_GRADIENT_WARPS = 8
 
 
 def require_attention(spec: AnySpec, keys: int, size: int) -> None:
@@ -165,6 +166,6 @@ def float_backward(
         by,
         numbers(spec),
         gradient_block(spec, block, k.shape[2], KEYS),
-        num_warps=WARPS,
+        num_warps=KEY_GRADIENT_WARPS,
     )
     return dq, dk, dv

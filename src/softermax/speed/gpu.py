@@ -1,0 +1,245 @@
+"""Kernels on GPUs: what a compiled one should take at best, and, where there is a GPU, what it takes.
+
+The estimate is a roofline: bytes over the memory's bandwidth, instructions over the rate at which they are issued, those of the
+integer and comparison pipe over its own, products over the tensor cores' rate; the largest counts. Instructions are those of the
+program's text, an upper bound, for code that rarely runs is in it. What we compare with gets its own bound, without any
+instructions, or for flash attention the best rate that its authors report: the comparison favours it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from softermax.gpu.compiled import Compiled
+from softermax.progress import Progress, silent
+from softermax.spec import PRESETS, DeferredSpec
+
+SIZE = 64
+"""Elements of a head."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """Published rates of a GPU, per second."""
+
+    name: str
+    target: str
+    bandwidth: float
+    issue: float
+    """Instructions of threads: four schedulers of 32 per multiprocessor and cycle."""
+    integer: float
+    """Of these, on the pipe of additions, logic, shifts and comparisons: 64 per multiprocessor and cycle."""
+    tensor: dict[str, float]
+    """Dense operations, a product and its sum being two."""
+    flash: float
+    """The best rate that flash attention's authors report, in operations."""
+    source: str
+
+
+GPUS = (
+    Gpu(
+        "A100 SXM 80 GB", "sm_80", 2.039e12, 108 * 128 * 1.41e9, 108 * 64 * 1.41e9,
+        {"bfloat16": 312e12, "int8": 624e12}, 230e12,
+        "NVIDIA A100 data sheet; CUDA programming guide, arithmetic instructions; FlashAttention-2, arXiv 2307.08691",
+    ),
+    Gpu(
+        "H100 SXM", "sm_90", 3.35e12, 132 * 128 * 1.98e9, 132 * 64 * 1.98e9,
+        {"bfloat16": 989e12, "int8": 1979e12}, 740e12,
+        "NVIDIA H100 data sheet; CUDA programming guide, arithmetic instructions; FlashAttention-3, arXiv 2407.08608",
+    ),
+)  # fmt: skip
+
+_INTEGER_PIPE = {
+    "BMSK", "FCHK", "FMNMX", "FSEL", "FSET", "FSETP", "IABS", "IADD3", "IMNMX", "ISETP", "LEA", "LOP3", "PLOP3", "PRMT",
+    "SEL", "SGXT", "SHF", "VIADD", "VIADDMNMX", "VIMNMX", "VIMNMX3",
+}  # fmt: skip
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+
+
+def _bytes(kernel: str, dtype: str) -> float:
+    """Of memory, per score: what is read and written once."""
+    size = _BYTES[dtype]
+    if kernel == "gradient of rows":
+        return 2 * size + 1 + 1 / 8
+    if kernel == "training":
+        return 2 * size + 1 + 1 / 8
+    if kernel == "swept rows":
+        return 3 * size
+    return 2 * size
+
+
+def estimate(found: Sequence[Compiled]) -> list[dict[str, Any]]:
+    """Picoseconds per score at best, of ours and of what it is compared with, on each GPU a kernel was compiled for."""
+    rows = []
+    for gpu in GPUS:
+        for one in found:
+            attention = one.kernel.startswith("attention")
+            if one.target != gpu.target or (
+                one.kernel.startswith("gradient of") and "rows" not in one.kernel
+            ):
+                continue
+            pipe = sum(count for kind, count in one.kinds.items() if kind in _INTEGER_PIPE) / one.instructions
+            bounds = {
+                "instructions": one.per_score / gpu.issue,
+                "integer pipe": one.per_score * pipe / gpu.integer,
+            }
+            if attention:
+                sweeps = 3 if "fixed" in one.kernel else 2
+                bounds["tensor cores"] = sweeps * 2 * SIZE / gpu.tensor[one.dtype]
+                versus, least = "flash attention, 16 bits", 4 * SIZE / gpu.flash
+            else:
+                bounds["memory"] = _bytes(one.kernel, one.dtype) / gpu.bandwidth
+                size = 4 if one.dtype == "int8" else _BYTES[one.dtype]
+                passes = 3 if one.kernel.startswith("gradient") else 2
+                versus = f"torch.softmax, {'float32' if one.dtype == 'int8' else one.dtype}"
+                least = passes * size / gpu.bandwidth
+            bound = max(bounds, key=lambda name: bounds[name])
+            rows.append(
+                {
+                    "gpu": gpu.name, "kernel": one.kernel, "dtype": one.dtype, "columns": one.columns,
+                    "picoseconds": round(bounds[bound] * 1e12, 2), "bound": bound, "versus": versus,
+                    "versus_picoseconds": round(least * 1e12, 2), "ratio": round(least / bounds[bound], 2),
+                }
+            )  # fmt: skip
+    return rows
+
+
+def require_gpu() -> Any:
+    """PyTorch with a GPU, and Triton; or what is missing."""
+    from softermax.extras import need
+
+    torch = need("torch", "torch")
+    need("triton", "gpu")
+    if not torch.cuda.is_available():
+        raise ValueError(
+            f"bench gpu needs a GPU that PyTorch sees, and torch {torch.__version__} sees none here: install the build for CUDA "
+            "or ROCm on a machine with one; --compile needs no GPU"
+        )
+    return torch
+
+
+def measure(rounds: int, progress: Progress = silent) -> list[dict[str, Any]]:
+    """Times on the GPU that is here, in microseconds: the least of ``rounds``, everybody in turn."""
+    torch = require_gpu()
+    races = [*_row_races(torch), *_attention_races(torch)]
+    found = []
+    for i, (case, runs) in enumerate(races):
+        progress(i, len(races), case)
+        best: dict[str, float] = {}
+        for name, run in runs.items():
+            run()  # compiles
+            best[name] = float("inf")
+        for _ in range(rounds):
+            for name, run in runs.items():
+                best[name] = min(best[name], _timed(torch, run))
+        ours = best["softermax"]
+        found += [
+            {
+                "gpu": torch.cuda.get_device_name(), "case": case, "versus": name, "microseconds": round(time, 2),
+                "softermax_microseconds": round(ours, 2), "ratio": round(time / ours, 3),
+            }
+            for name, time in best.items()
+            if name != "softermax"
+        ]  # fmt: skip
+    progress(len(races), len(races), "")
+    return found
+
+
+def _timed(torch: Any, run: Callable[[], Any]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
+Race = tuple[str, dict[str, Callable[[], Any]]]
+
+
+def _row_races(torch: Any) -> list[Race]:
+    from softermax.functional import softermax, softermax_int8
+
+    races: list[Race] = []
+    spec = PRESETS["paper"]
+
+    def gradient(rows: Callable[[Any], Any], x: Any, grad: Any) -> Any:
+        return torch.autograd.grad(rows(x), x, grad)
+
+    ours, theirs = partial(softermax, spec=spec), partial(torch.softmax, dim=-1)
+    for columns in (128, 384, 1024, 4096, 16384):
+        count = (1 << 26) // columns
+        for dtype in (torch.float32, torch.bfloat16):
+            kind = str(dtype)[6:]
+            x = torch.randn(count, columns, device="cuda", dtype=dtype) * 3
+            leaf, grad = x.clone().requires_grad_(), torch.randn_like(x)
+            both = {"softermax": ours, "torch.softmax": theirs}
+            races += [
+                (f"rows of {columns}, {kind}", {name: partial(run, x) for name, run in both.items()}),
+                (
+                    f"rows of {columns} and their gradient, {kind}",
+                    {name: partial(gradient, run, leaf, grad) for name, run in both.items()},
+                ),
+            ]
+        raw = torch.randint(-128, 128, (count, columns), device="cuda", dtype=torch.int8)
+        name = f"rows of {columns}, int8 against float32"
+        races.append(
+            (
+                name,
+                {
+                    "softermax": partial(softermax_int8, raw, spec),
+                    "torch.softmax": partial(theirs, raw.float() / 4),
+                },
+            )
+        )
+    return races
+
+
+def _attention_races(torch: Any) -> list[Race]:
+    from softermax.functional import int8_attention
+    from softermax.gpu.float_attention import float_attention
+    from softermax.pytorch.operators import quantize_int8
+
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    try:
+        from sageattention import sageattn
+    except ImportError:
+        sageattn = None
+
+    def gradient(attend: Callable[..., Any], operands: tuple[Any, ...], grad: Any) -> Any:
+        return torch.autograd.grad(attend(*operands), operands, grad)
+
+    races: list[Race] = []
+    for length in (512, 2048, 8192):
+        shape = (4, 16, length, SIZE)
+        operands = tuple(torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(3))
+        words, scales = zip(*(quantize_int8(x) for x in operands), strict=True)
+        score_scale = scales[0] * scales[1] / SIZE**0.5
+        others: dict[str, Callable[[], Any]] = {"SDPA": partial(sdpa, *operands)}
+        if sageattn is not None:
+            others["SageAttention"] = partial(sageattn, *operands)
+        for spec, mode in ((PRESETS["row-scaled"], "fixed"), (DeferredSpec(PRESETS["paper"]), "deferred")):
+            fused = partial(float_attention, spec=spec, scale=SIZE**-0.5)
+            q, k, v = words
+            int8 = partial(int8_attention, q, k, v, score_scale, scales[2], spec)
+            races += [
+                (
+                    f"attention over {length}, float16, {mode}",
+                    {"softermax": partial(fused, *operands), **others},
+                ),
+                (f"attention over {length}, int8 against float16, {mode}", {"softermax": int8, **others}),
+            ]
+            if length <= 2048:
+                leaves = tuple(x.clone().requires_grad_() for x in operands)
+                grad = torch.randn_like(leaves[0])
+                both = {"softermax": fused, "SDPA": sdpa}
+                races.append(
+                    (
+                        f"attention over {length} and its gradient, float16, {mode}",
+                        {name: partial(gradient, run, leaves, grad) for name, run in both.items()},
+                    )
+                )
+    return races
