@@ -224,7 +224,7 @@ def test_rivals_are_listed_once_with_silicon_where_it_was_measured(results: Modu
     }
     row |= {f"mass_{length}": 0.5 for length in (384, 2048, 8192)} | {"l1_128": 0.3, "kl_recorded": 0.2}
     built = {
-        "unit": "softmax",
+        "unit": "whole",
         "library": "nangate45",
         "area_um2": 9.6,
         "pj_per_element": 0.5,
