@@ -164,7 +164,7 @@ class SplitExponentialHardware(TwoPassHardware):
         return raw * 37
 
     def kept_words(self, design: SplitExponential, raw: IntArray, mask: BoolArray) -> IntArray:
-        return np.minimum(design.unnormed(raw, mask).words, ONE - 1)
+        return np.asarray(np.minimum(design.unnormed(raw, mask).words, ONE - 1), dtype=np.int64)
 
     def waiting(self, design: SplitExponential) -> tuple[Kept, ...]:
         return Kept("scores", SCORE.width + 1), Kept("exponentials", WORD_BITS)
