@@ -93,6 +93,14 @@ def test_sums_that_saturate_and_maxima_that_leap(small: tuple[int, int] | None) 
     assert np.array_equal(words, golden.softermax(raw, narrow).words)
 
 
+def test_products_as_short_as_the_output_of_a_sum_of_one_half() -> None:
+    """A10: the row's own shift is -1, and only with the score's is it 0."""
+    spec = SoftermaxSpec(normalization="row-products", product="Q(1,7)")
+    raw = np.array([[-2], [-1], [0], [1]], np.int32)
+    words, _ = call(interpreted.words, spec, raw)
+    assert np.array_equal(words, golden.softermax(raw, spec).words)
+
+
 def test_drawn_specs_that_fit() -> None:
     rng = np.random.default_rng(3)
     found = 0

@@ -168,11 +168,11 @@ def numerators(power, words, running, last, p: tl.constexpr):
 
 @triton.jit
 def output_shift(leading_one, p: tl.constexpr):
-    """What a row's numerators, or products, are shifted by to be output words. Below 0 only where all is masked."""
+    """What a row's numerators, or products of scores at its max, are shifted by to be output words."""
     by = tl.zeros_like(leading_one) + p.output_shift
     if p.fixed:
-        by = tl.maximum(by + (leading_one - p.powsum_fraction), 0)
-    return tl.minimum(by, MOST)
+        by = by + (leading_one - p.powsum_fraction)
+    return by
 
 
 @triton.jit
@@ -188,6 +188,7 @@ def outputs(power, words, running, last, leading_one, recip, tables, p: tl.const
         word = shift_right(picked, tl.minimum(tl.maximum(shift, 0), MOST), p.output_rounding)
     else:
         n = numerators(power, words, running, last, p)
+        by = tl.minimum(tl.maximum(by, 0), MOST)  # below 0 only where all is masked
         word = shift_right(n * recip.to(tl.int32)[:, None, None], by[:, None, None], p.output_rounding)
     return tl.minimum(word, p.output_high)
 
