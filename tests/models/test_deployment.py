@@ -9,7 +9,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassificat
 
 import softermax
 from softermax import kernels
-from softermax.models import deployment, quantization
+from softermax.models import deployment, int8_modules, quantization
 from softermax.models.drop_in import enable
 from softermax.models.int8_modules import Int8Embedding, Int8Linear
 
@@ -195,7 +195,37 @@ def test_threads_are_as_before_after_a_pass_and_after_a_failure(inputs):
         with pytest.raises(IndexError):
             made(input_ids=torch.full((1, 3), 10**6))
         assert torch.get_num_threads() == 2
+        with pytest.raises(ValueError, match="output_attentions"):
+            made(**inputs, output_attentions=True)
+        assert torch.get_num_threads() == 2
         torch.set_num_threads(1)
         assert torch.equal(made(**inputs).last_hidden_state, two)
     finally:
         torch.set_num_threads(before)
+
+
+def test_pytorch_takes_one_thread_but_for_large_layers_and_the_core_as_many_as_there_were(
+    inputs, monkeypatch
+):
+    monkeypatch.setattr(int8_modules, "SMALL_LAYER", 32 * 32)
+    seen = {}
+    made = softermax.deploy(BertForMaskedLM(BertConfig(**SMALL)).eval(), calibration=[inputs])
+    for name, module in made.named_modules():
+        module.register_forward_pre_hook(lambda *_, name=name: seen.update({name: torch.get_num_threads()}))
+    core = made.base_model.encoder.int8.packed()
+    run = core.run
+    monkeypatch.setattr(
+        core,
+        "run",
+        lambda x, starts, threads, *rest: seen.update(core=threads) or run(x, starts, threads, *rest),
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        made(**inputs)
+    finally:
+        torch.set_num_threads(before)
+    assert seen["core"] == 2
+    assert seen["cls.predictions.decoder"] == 2
+    assert seen["cls.predictions.transform.dense"] == 1
+    assert seen["bert.embeddings"] == 1

@@ -298,7 +298,7 @@ def _skeleton(model_class: type[PreTrainedModel], config: Any, spec: AnySpec) ->
     _mark(config, model_class, spec)
     model.config = body.config = config
     model.register_forward_pre_hook(_refuse_inner_outputs, with_kwargs=True)
-    OneThread(body.embeddings)
+    OneThread(model)
     model.requires_grad_(False)
     return model.eval()  # type: ignore[no-any-return]
 

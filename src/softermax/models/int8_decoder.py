@@ -24,7 +24,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from softermax.kernels.attention import int8_attention
 from softermax.kernels.linear import PackedLinear
-from softermax.models.int8_modules import LARGEST, Int8Embedding, row_words
+from softermax.models.int8_modules import LARGEST, Int8Embedding, OneThread, row_words
 from softermax.spec import AnySpec
 
 Float32 = NDArray[np.float32]
@@ -87,7 +87,7 @@ class TokenLinear(nn.Module):
         """(rows, inputs) to (rows, outputs)."""
         if self._packed is None:
             self._packed = PackedLinear(self.words.numpy(), self.scale.numpy(), None, 1.0)
-        return self._packed.by_row(x, torch.get_num_threads())
+        return self._packed.by_row(x, OneThread.threads())
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.detach().float().reshape(-1, x.shape[-1])
@@ -247,7 +247,7 @@ class Int8Decoder(nn.Module):
             group = slice(head * sizes.per_group, (head + 1) * sizes.per_group)
             some = int8_attention(
                 q[:, group], k[:, head : head + 1], v[:, head : head + 1], self.spec, score_scales[head],
-                value_scales[head], causal=True, threads=torch.get_num_threads(),
+                value_scales[head], causal=True, threads=OneThread.threads(),
             )  # fmt: skip
             out[:, :, group] = some.transpose(0, 2, 1, 3)
         return out.reshape(len(qkv), -1)

@@ -21,21 +21,38 @@ from softermax.kernels.linear import PackedLinear
 from softermax.spec import AnySpec
 
 LARGEST = 127
+SMALL_LAYER = 1 << 21
+"""Weights up to which a linear layer in floating point is not worth waking PyTorch's threads for."""
 
 
 class OneThread:
-    """Hooks that run a module with one of PyTorch's threads.
+    """Hooks that run a module with one of PyTorch's threads; the native core takes as many as there were (`threads`).
 
-    Looking rows up takes microseconds; PyTorch's threads, where they must wait for a core that others use, or spin on one
-    that the native core's threads want, take milliseconds.
+    What is left to PyTorch takes microseconds. Its threads, where they must wait for a core that others use, or spin on one
+    that the native core's threads want, take milliseconds. A large layer that stays in floating point gets them back.
     """
-
-    def __init__(self, module: nn.Module) -> None:
-        module.register_forward_pre_hook(self._enter)
-        module.register_forward_hook(self._leave, always_call=True)
 
     _lock = threading.Lock()
     _within, _before = 0, 1
+
+    def __init__(self, module: nn.Module) -> None:
+        self._around(module, self._enter, self._leave)
+        for part in module.modules():
+            if isinstance(part, nn.Linear) and part.weight.numel() > SMALL_LAYER:
+                self._around(part, self._leave, self._enter)
+
+    @staticmethod
+    def _around(module: nn.Module, before: Any, after: Any) -> None:
+        module.register_forward_pre_hook(
+            before, prepend=True
+        )  # before one that may refuse: `after` is called then, too
+        module.register_forward_hook(after, always_call=True)
+
+    @classmethod
+    def threads(cls) -> int:
+        """What PyTorch was told to use, within such a module too."""
+        with cls._lock:
+            return cls._before if cls._within else torch.get_num_threads()
 
     @classmethod
     def _enter(cls, *_: Any) -> None:
@@ -100,7 +117,7 @@ class Int8Linear(nn.Module):
         rows = x.detach().float().reshape(-1, x.shape[-1]).contiguous()
         out = torch.empty(len(rows), self._packed.outputs)
         if len(rows):
-            self._packed.run(rows.data_ptr(), len(rows), out.data_ptr(), torch.get_num_threads())
+            self._packed.run(rows.data_ptr(), len(rows), out.data_ptr(), OneThread.threads())
         return out.reshape(*x.shape[:-1], -1)
 
 
@@ -221,7 +238,7 @@ class Int8Encoder(nn.Module):
         # Copied by NumPy: PyTorch would share this little out among its threads.
         kept = torch.from_numpy(x.numpy().copy()) if keep is None else x[keep]
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        self.packed().run(kept.data_ptr(), starts, torch.get_num_threads(), first, last)
+        self.packed().run(kept.data_ptr(), starts, OneThread.threads(), first, last)
         if keep is not None:
             kept = torch.zeros(batch * tokens, hidden).masked_scatter_(keep[:, None], kept)
         return kept.reshape(batch, tokens, hidden).to(hidden_states.dtype)

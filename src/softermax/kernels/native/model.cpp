@@ -22,6 +22,7 @@ using smx::EncoderRun;
 
 constexpr int64_t BLOCK_ROWS = 192;    // rows whose bytes stay in the second cache beside the weights' panel
 constexpr int64_t LEAST_ROWS = 24;     // fewest worth a pass over the weights
+constexpr int64_t FEW_ROWS = 64;       // fewest worth another
 constexpr int64_t PIECE_QUERIES = 96;  // fewest queries worth packing K and V for
 constexpr int64_t VALUE_QUERIES = 48;  // rows of floating-point attention that a thread takes at a time
 constexpr int64_t ALIGNMENT = 64;
@@ -137,8 +138,11 @@ struct Encoder {
         qkv.grow(rows * 3 * hidden);
         context.grow(rows * hidden);
         const EncoderRun run{hidden, inner, heads, &gelu, x, qkv.data(), context.data()};
-        // Two blocks per thread, so that a core taken by others does not hold up the rest.
-        const int64_t parts = threads > 1 ? 2 * threads : 1, each = (rows + parts - 1) / parts;
+        const smx::Awake awake(threads);
+        // Two blocks per thread, so that a core taken by others does not hold up the rest; one where each pass over the
+        // weights, which a large model has in memory, would serve few rows.
+        const int64_t some = rows < 2 * threads * FEW_ROWS ? threads : 2 * threads;
+        const int64_t parts = threads > 1 ? some : 1, each = (rows + parts - 1) / parts;
         const int64_t blocks = (each + BLOCK_ROWS - 1) / BLOCK_ROWS;
         const int64_t block = std::max(LEAST_ROWS, (each + blocks - 1) / blocks);
         const auto between = [&](const EncoderLayer* done, const EncoderLayer* next) {

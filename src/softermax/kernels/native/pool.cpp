@@ -12,8 +12,10 @@
 namespace smx {
 namespace {
 
-// What a thread looks for before it sleeps: to be woken takes longer than many a piece of work, and the next is often near.
+// Looks for work before a thread sleeps: to be woken takes longer than many a piece of work, and the next is often near.
 constexpr int LOOKS = 4000;
+// Looks after which others may have the core for a while.
+constexpr int PATIENCE = 1000;
 
 inline void breathe() {
 #if defined(__x86_64__)
@@ -43,7 +45,7 @@ class Pool {
         }
         wake_.notify_all();
         take();
-        for (int i = 0; i < LOOKS && running_ != 0; i++) breathe();
+        look([this] { return running_ == 0; });
         std::unique_lock<std::mutex> lock(state_);
         done_.wait(lock, [this] { return running_ == 0; });
         body_ = nullptr;
@@ -51,8 +53,18 @@ class Pool {
     }
 
     std::mutex busy;
+    std::atomic<int> awake{0};  // runs that will soon have more work: until they end, nobody sleeps
 
   private:
+    template <class Found>
+    void look(const Found& found) {
+        for (int i = 1; !found(); i++) {
+            if (i % PATIENCE == 0) std::this_thread::yield();
+            if (i >= LOOKS && awake == 0) return;
+            breathe();
+        }
+    }
+
     // Ranges are handed out as they are asked for, so that a core taken by others does not hold up the rest.
     void take() {
         try {
@@ -67,7 +79,7 @@ class Pool {
     void work(int id) {
         uint64_t seen = 0;
         for (;;) {
-            for (int i = 0; i < LOOKS && round_ == seen; i++) breathe();
+            look([&] { return round_ != seen; });
             {
                 std::unique_lock<std::mutex> lock(state_);
                 wake_.wait(lock, [&] { return round_ != seen; });
@@ -108,6 +120,14 @@ Pool* pool() {
 }
 
 }  // namespace
+
+Awake::Awake(int threads) : pool_(threads > 1 ? pool() : nullptr) {
+    if (pool_) static_cast<Pool*>(pool_)->awake++;
+}
+
+Awake::~Awake() {
+    if (pool_) static_cast<Pool*>(pool_)->awake--;
+}
 
 void parallel(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body) {
     if (count <= 0) return;

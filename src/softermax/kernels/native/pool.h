@@ -11,4 +11,17 @@ namespace smx {
 // operators that run at once already use two cores.
 void parallel(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body);
 
+// While one lives, the pool's threads look for work instead of falling asleep: for runs of many short calls, between which
+// to be woken would take as long as the work.
+class Awake {
+  public:
+    explicit Awake(int threads);
+    ~Awake();
+    Awake(const Awake&) = delete;
+    Awake& operator=(const Awake&) = delete;
+
+  private:
+    void* pool_;
+};
+
 }  // namespace smx
