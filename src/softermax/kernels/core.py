@@ -31,7 +31,13 @@ def usable() -> tuple[str, ...]:
 
 def isa() -> str | None:
     """The path in use: what ``SOFTERMAX_ISA`` asks for, else the fastest. None: PyTorch computes."""
-    wanted = os.environ.get(VARIABLE, "").strip().lower()
+    # The core asks the C library, which is quicker than os.environ: an operator comes here at every call.
+    return _path((os.environ.get(VARIABLE) if native is None else native.environment(VARIABLE)) or "")
+
+
+@lru_cache(maxsize=16)
+def _path(asked: str) -> str | None:
+    wanted = asked.strip().lower()
     if wanted == "none":
         return None
     if wanted and wanted not in ISAS:

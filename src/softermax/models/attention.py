@@ -7,6 +7,7 @@ do not know.
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from softermax.functional import softermax
 from softermax.gpu import float_attention as gpu_attention
@@ -22,8 +24,8 @@ from softermax.kernels.plan import supports
 from softermax.models import coverage, masks, rivals
 from softermax.models.layers import LAYERS, MARK, LayerSpec, read_layer
 from softermax.pytorch.float_attention import float_attention
-from softermax.pytorch.gradient import transformed
-from softermax.pytorch.onnx import exporting
+from softermax.pytorch.gradient import any_transformed
+from softermax.pytorch.onnx import asked_to_export
 from softermax.rivals import Rival, get_rival
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, spec_from_dict
 
@@ -152,7 +154,7 @@ def read_spec(setting: Mapping[str, Any]) -> AnySpec | Rival:
 
 def _repeated(query: Tensor, grouped: Tensor) -> Tensor:
     """Keys or values once per query head."""
-    groups = query.shape[1] // grouped.shape[1]
+    groups = query.size(1) // grouped.size(1)
     return grouped.repeat_interleave(groups, dim=1) if groups > 1 else grouped
 
 
@@ -207,7 +209,7 @@ def _fuses(
         and query.dtype == key.dtype == value.dtype == torch.float32
         and _covered(spec)
         and (mask is None or mask.dtype == torch.bool)
-        and not masks.lanes_before(mask, spec)
+        and (mask is None or not masks.lanes_before(mask, spec))
         and not _wants_probabilities(module, dropout, others)
         and _mere_numbers(query, key, value)
     )
@@ -220,7 +222,7 @@ def _wants_probabilities(module: nn.Module, dropout: float, others: dict[str, An
         or _observers
         or module._forward_hooks
         or others.get("output_attentions")
-        or getattr(module.config, "output_attentions", False)
+        or _of_config(module.config, "_output_attentions")
     )
 
 
@@ -277,10 +279,10 @@ def _covered(spec: SoftermaxSpec) -> bool:
 
 
 def _mere_numbers(*tensors: Tensor) -> bool:
-    """Whether tensors are not being traced, compiled, exported or transformed."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing() or exporting():
+    """Whether tensors are not being traced, compiled, exported (which does either, or asks) or transformed."""
+    if is_compiling() or torch._C._is_tracing() or asked_to_export():
         return False
-    return all(type(x) is Tensor and not transformed(x) for x in tensors)
+    return all(type(x) is Tensor for x in tensors) and not any_transformed(tensors)
 
 
 def _fused(
@@ -353,20 +355,37 @@ def _is_causal(module: nn.Module, others: dict[str, Any]) -> bool:
 
 
 def _module_spec(module: nn.Module) -> AnySpec | tuple[AnySpec, ...] | Rival:
-    setting = getattr(getattr(module, "config", None), "softermax", None)
+    setting = _of_config(getattr(module, "config", None), "softermax")
     if setting is None:
         raise ValueError(
             f"{type(module).__name__} has no config with a Softermax spec; use "
             "softermax.integrations.transformers.enable(model, spec)"
         )
-    if LAYERS not in setting:
-        return _read(_hashable(setting))
-    known = module.__dict__.get(_LAYER_SPEC)
-    if known is None or known[0] is not setting:
-        # Parsed once: a config's setting is replaced as a whole, never changed.
-        known = module.__dict__[_LAYER_SPEC] = setting, read_layer(setting[LAYERS][getattr(module, MARK)])
-    found: LayerSpec = known[1]
-    return found
+    if LAYERS in setting:
+        parsed = module.__dict__.get(_LAYER_SPEC)
+        if parsed is None or parsed[0] is not setting:
+            # Parsed once: a config's setting is replaced as a whole, never changed.
+            parsed = module.__dict__[_LAYER_SPEC] = setting, read_layer(setting[LAYERS][getattr(module, MARK)])
+        found: LayerSpec = parsed[1]
+        return found
+    known = _settings.get(id(setting))
+    if known is None or known[0] != setting:
+        if len(_settings) >= 256:
+            _settings.clear()
+        known = _settings[id(setting)] = copy.deepcopy(dict(setting)), _read(_hashable(setting))
+    return known[1]
+
+
+_settings: dict[int, tuple[Mapping[str, Any], AnySpec | Rival]] = {}
+"""Settings as they were read, by identity: to compare one is quicker than to hash it."""
+
+
+def _of_config(config: Any, name: str) -> Any:
+    """A config's own value, without the Python that transformers runs at every access."""
+    try:
+        return object.__getattribute__(config, "__dict__").get(name)
+    except AttributeError:
+        return None
 
 
 @lru_cache(maxsize=64)

@@ -9,10 +9,12 @@ gradient treats ``y`` in it as what the rule says, a function of the scores.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.autograd.forward_ad import unpack_dual
 
 from softermax.pytorch import deferred, words
@@ -48,6 +50,13 @@ def flowing(y: Tensor, saturated: Tensor, x: Tensor, spec: AnySpec) -> Tensor:
     exponent = torch.where(saturated, 0.0, x).to(y.dtype) * fold(spec)
     power = torch.exp2(exponent - exponent.detach())
     return y * power / (1 + (y * (power - 1)).sum(-1, keepdim=True))
+
+
+def any_transformed(tensors: Iterable[Tensor]) -> bool:
+    """Whether one of several is `transformed`; where nothing of the kind is at work, none is asked."""
+    if not torch._C._are_functorch_transforms_active() and forward_ad._current_level < 0:
+        return False
+    return any(transformed(x) for x in tensors)
 
 
 def transformed(x: Tensor) -> bool:

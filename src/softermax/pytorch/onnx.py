@@ -134,7 +134,12 @@ _asked: OperatorKind | None = None
 
 def exporting() -> bool:
     """Whether the operator is being exported to ONNX."""
-    return _asked is not None or torch.onnx.is_in_onnx_export()
+    return asked_to_export() or torch.onnx.is_in_onnx_export()
+
+
+def asked_to_export() -> bool:
+    """Whether this is within `exportable`. Without the look at PyTorch's exporters, which takes as long as a small row."""
+    return _asked is not None
 
 
 @contextlib.contextmanager

@@ -177,7 +177,7 @@ void bind_model(nb::module_& m) {
                                  {v_stride[0], v_stride[1]}, at<float>(out), {out_stride[0], out_stride[1]}};
         nb::gil_scoped_release release;
         std::atomic<bool> broken{false};
-        smx::parallel(sizes[0] * sizes[1], VALUE_QUERIES, threads, [&](int64_t first, int64_t last) {
+        smx::parallel_in_team(sizes[0] * sizes[1], VALUE_QUERIES, threads, [&](int64_t first, int64_t last) {
             if (smx::isa_of(number)->weigh(*at<const smx_spec>(spec), t, first, last)) broken = true;
         });
         return bool(broken);

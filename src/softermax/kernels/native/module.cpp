@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 
@@ -67,6 +68,7 @@ void bind_model(nb::module_& m);  // model.cpp
 NB_MODULE(_native, m) {
     bind_model(m);
     nb::set_leak_warnings(false);  // specs are kept as long as the process lives
+    m.def("environment", [](const char* name) { return std::getenv(name); }, nb::arg("name"));
     m.def("usable", &smx_usable, nb::arg("isa"));
     m.def("best", &smx_best);
 

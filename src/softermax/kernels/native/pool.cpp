@@ -1,5 +1,6 @@
 #include "pool.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -142,6 +143,43 @@ void parallel(int64_t count, int64_t grain, int threads, const std::function<voi
         }
     }
     body(0, count);
+}
+
+namespace {
+
+// A parallel region of GNU's OpenMP: a function, its data, threads, flags.
+using Team = void (*)(void (*)(void*), void*, unsigned, unsigned);
+
+Team team() {
+    static const Team found = reinterpret_cast<Team>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
+    return found;
+}
+
+struct TeamWork {
+    int64_t count, grain;
+    const std::function<void(int64_t, int64_t)>& body;
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr failure;
+
+    static void take(void* self) {
+        TeamWork& w = *static_cast<TeamWork*>(self);
+        try {
+            for (int64_t at = w.next.fetch_add(w.grain); at < w.count; at = w.next.fetch_add(w.grain))
+                w.body(at, at + w.grain < w.count ? at + w.grain : w.count);
+        } catch (...) {
+            if (!w.failed.exchange(true)) w.failure = std::current_exception();
+        }
+    }
+};
+
+}  // namespace
+
+void parallel_in_team(int64_t count, int64_t grain, int threads, const std::function<void(int64_t, int64_t)>& body) {
+    if (threads <= 1 || count <= grain || !team()) return parallel(count, grain, threads, body);
+    TeamWork work{count, grain, body};
+    team()(TeamWork::take, &work, unsigned(threads), 0);
+    if (work.failure) std::rethrow_exception(work.failure);
 }
 
 }  // namespace smx
