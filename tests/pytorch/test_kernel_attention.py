@@ -46,6 +46,8 @@ def test_equals_the_model(mode: str, path: str, rng: np.random.Generator) -> Non
         (2, 4, 2, 26, 130, 64),
         (1, 2, 2, 40, 300, 100),
         (1, 1, 1, 1, 520, 256),
+        (1, 9, 3, 1, 700, 64),  # few rows per head of keys: nothing is packed
+        (2, 4, 1, 2, 131, 83),
     ):
         q, k, v = operands(rng, *shape)
         b, _, _, m, n, _ = shape
@@ -62,6 +64,21 @@ def test_equals_the_model(mode: str, path: str, rng: np.random.Generator) -> Non
                 np.testing.assert_array_equal(
                     got.numpy(), model(q, k, v, spec, *args[:2], mask=some.numpy(), causal=causal)
                 )
+
+
+def test_each_head_of_keys_may_have_its_own_scales(path: str, rng: np.random.Generator) -> None:
+    for queries in (1, 30):
+        q, k, v = (x.numpy() for x in operands(rng, 2, 6, 3, queries, 70, 32))
+        scales, value_scales = [0.001, 0.02, 0.0003], [0.5, 0.01, 2.0]
+        got = kernels.attention.int8_attention(q, k, v, PRESETS["paper"], scales, value_scales, path=path)
+        for n in range(3):
+            heads = slice(2 * n, 2 * n + 2)
+            want = golden_attention.attention(
+                q[:, heads], k[:, n : n + 1], v[:, n : n + 1], PRESETS["paper"], scales[n], value_scales[n]
+            ).value
+            np.testing.assert_array_equal(got[:, heads], want)
+    with pytest.raises(ValueError, match="value_scale has 2 values: must be one, or one per head of keys, 3"):
+        kernels.attention.int8_attention(q, k, v, PRESETS["paper"], 0.1, [1.0, 2.0], path=path)
 
 
 def test_probabilities_that_add_up_to_more_than_a_byte(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ def int8_attention(
     k: Int8,
     v: Int8,
     spec: AnySpec,
-    scale: float,
-    value_scale: float = 1.0,
+    scale: float | Sequence[float],
+    value_scale: float | Sequence[float] = 1.0,
     mask: NDArray[np.bool_] | None = None,
     lengths: NDArray[np.integer[Any]] | None = None,
     causal: bool = False,
@@ -30,7 +31,7 @@ def int8_attention(
 ) -> NDArray[np.float32]:
     """`softermax.golden.attention.attention` in the native core, as float32 with the same bits.
 
-    ``lengths``, one per batch entry, hides the keys from there on. What the core does not take is refused with the
+    ``scale`` and ``value_scale`` are one for all, or one per head of keys and values. ``lengths``, one per batch entry, hides the keys from there on. What the core does not take is refused with the
     reason; `softermax.kernels.plan.attention_refusal` asks beforehand.
     """
     for name, x in (("q", q), ("k", k), ("v", v)):
@@ -44,7 +45,8 @@ def int8_attention(
             f"q {q.shape}, k {k.shape} and v {v.shape} do not fit: batch and size are the same, "
             "heads a multiple of the kv heads"
         )
-    reason = attention_refusal(spec, columns, size, scale)
+    scales, value_scales = per_head("scale", scale, kv_heads), per_head("value_scale", value_scale, kv_heads)
+    reason = attention_refusal(spec, columns, size, max(scales, key=abs))
     if reason is not None:
         raise ValueError(f"the native core does not compute this attention: {reason}")
     out = np.zeros(q.shape, dtype=np.float32)
@@ -58,7 +60,15 @@ def int8_attention(
     native.attend(
         *native_attention(spec), [batch, heads, kv_heads, rows, columns, size],
         address(q), list(q.strides[:3]), address(k), list(k.strides[:3]), address(v), list(v.strides[:3]),
-        address(out), score_factor(spec, scale), value_scale, 0 if keep is None else address(keep), keep_stride,
+        address(out), [score_factor(spec, one) for one in scales], value_scales, 0 if keep is None else address(keep), keep_stride,
         0 if counts is None else address(counts), causal, path_number(path), threads,
     )  # fmt: skip
     return out
+
+
+def per_head(name: str, given: float | Sequence[float], heads: int) -> list[float]:
+    """One number for each head."""
+    numbers = [float(given)] * heads if isinstance(given, (int, float)) else [float(one) for one in given]
+    if len(numbers) != heads:
+        raise ValueError(f"{name} has {len(numbers)} values: must be one, or one per head of keys, {heads}")
+    return numbers

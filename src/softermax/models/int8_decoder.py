@@ -2,7 +2,7 @@
 
 A token's activations get the scale of their own largest value, weights one per output. Queries, keys and values are
 quantised per head by scales that calibration fixed, keys after their rotation: what the cache holds is never touched
-again. Attention is the fused kernel of `softermax.kernels.attention`, one call per head of keys and values, and has the
+again. Attention is the fused kernel of `softermax.kernels.attention`, with a scale per head of keys and values, and has the
 bits of `softermax.golden.attention` on the same words. Norms, rotation and gating are in single precision.
 """
 
@@ -241,15 +241,9 @@ class Int8Decoder(nn.Module):
         words = int8_words(heads, layer.scales.numpy()[:, None])
         words = words.reshape(batch, -1, *words.shape[1:]).transpose(0, 2, 1, 3)
         q, (k, v) = words[:, : sizes.heads], cache.append(words[:, sizes.heads : rotated], words[:, rotated:])
-        out = np.empty((batch, q.shape[2], sizes.heads, size), np.float32)
-        score_scales, value_scales = head_scales(layer, sizes)
-        for head in range(sizes.kv_heads):
-            group = slice(head * sizes.per_group, (head + 1) * sizes.per_group)
-            some = int8_attention(
-                q[:, group], k[:, head : head + 1], v[:, head : head + 1], self.spec, score_scales[head],
-                value_scales[head], causal=True, threads=OneThread.threads(),
-            )  # fmt: skip
-            out[:, :, group] = some.transpose(0, 2, 1, 3)
+        out = int8_attention(
+            q, k, v, self.spec, *head_scales(layer, sizes), causal=True, threads=OneThread.threads()
+        ).transpose(0, 2, 1, 3)
         return out.reshape(len(qkv), -1)
 
 

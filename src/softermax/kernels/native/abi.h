@@ -78,6 +78,9 @@ struct smx_attention {
     const uint32_t* row_reciprocal;
     int32_t row_reciprocal_bits;
     int32_t row_reciprocal_fraction;
+    // Per head of K and V, in place of `requantize` and `value_scale`, or null.
+    const float* requantizes;
+    const double* value_scales;
 };
 
 // What the core can run here; `smx_best` is the fastest of it.

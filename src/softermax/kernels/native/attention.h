@@ -2,6 +2,9 @@
 //
 // For a block of rows: Q·K^T in panels of keys, requantised to input words as they come; Softermax of each row,
 // to probabilities (the paper's mode) or to unnormed weights and the places where the running max grows (A8); then P·V.
+//
+// Few rows, as a decoder has with one query and a long cache, are not worth packing K and V for: they take the keys and
+// values as they lie in memory, and leave out the values whose word is zero.
 #pragma once
 
 #include <new>
@@ -13,6 +16,7 @@ namespace smx {
 namespace {
 
 constexpr int64_t BLOCK_ROWS = 24, BLOCK_KEYS = 128, BLOCK_DEPTH = 512;
+constexpr int64_t FEW_QUERIES = 8;  // most that K and V are not packed for
 constexpr int MAX_RUNS = 64;  // the integer max takes 64 values
 
 template <class T>
@@ -97,6 +101,38 @@ void multiply_slowly(const uint8_t* a, const typename D::B* b, int64_t depth, in
                     c[p * WIDTH + col] += a[g * D::G + e] * int(b[((p * depth + g) * WIDTH + col) * D::G + e]);
 }
 
+SMX_TARGET inline int32_t dot(const int8_t* a, const int8_t* b, int64_t n) {
+    int32_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += int32_t(a[i]) * int32_t(b[i]);
+    return sum;
+}
+
+// a += w·v for up to four rows of V: a word times a value has 16 bits.
+template <int Rows>
+SMX_TARGET inline void add_rows(const uint8_t* w, const int8_t* const* v, int64_t n, int32_t* a) {
+    for (int64_t i = 0; i < n; i++) {
+        int32_t sum = a[i];
+#pragma GCC unroll 4
+        for (int j = 0; j < Rows; j++) sum += int16_t(int16_t(w[j]) * int16_t(v[j][i]));
+        a[i] = sum;
+    }
+}
+
+// a += the rows of V times their words, without those whose word is zero.
+SMX_TARGET inline void add_values(const uint8_t* w, const int8_t* v, int64_t stride, int64_t count, int64_t n, int32_t* a) {
+    uint8_t words[4];
+    const int8_t* rows[4];
+    int have = 0;
+    for (int64_t i = 0; i < count; i++) {
+        words[have] = w[i], rows[have] = v + i * stride;
+        have += w[i] != 0;
+        if (have < 4) continue;
+        add_rows<4>(words, rows, n, a);
+        have = 0;
+    }
+    for (int i = 0; i < have; i++) add_rows<1>(words + i, rows + i, n, a);
+}
+
 // The work of one head of K and V, on the rows (queries of all its query heads, one after another) first ... last.
 // S and P are the dot products of Q·K^T and P·V.
 template <class V, class S, class P>
@@ -122,23 +158,28 @@ class Head {
           group(t.heads / t.kv_heads),
           first_head(kv_head * group),
           keys(visible(first, last)),
+          direct(last - first <= FEW_QUERIES),
           padded(round_up(keys, BLOCK_KEYS)),
           score_groups(round_up(t.head, S::G) / S::G),
           value_groups(round_up(keys, P::G) / P::G),
           panels(round_up(t.head, P_WIDTH) / P_WIDTH),
-          k(score_groups * S::G * padded),
-          v(value_groups * P::G * panels * P_WIDTH),
+          k_rows(t.k + batch * t.k_stride[0] + kv_head * t.k_stride[1]),
+          v_rows(t.v + batch * t.v_stride[0] + kv_head * t.v_stride[1]),
+          k(direct ? 0 : score_groups * S::G * padded),
+          v(direct ? 0 : value_groups * P::G * panels * P_WIDTH),
           q(BLOCK_ROWS * score_groups * S::G),
           scores(BLOCK_ROWS * padded),
           weight(BLOCK_ROWS * padded),
-          wide(WIDE ? BLOCK_ROWS * padded : 0),
+          wide(WIDE && !direct ? BLOCK_ROWS * padded : 0),
           product(BLOCK_ROWS * BLOCK_KEYS),
           acc(BLOCK_ROWS * panels * P_WIDTH),
+          to_word(t.requantizes ? t.requantizes[kv_head] : t.requantize),
+          value_scale(t.value_scales ? t.value_scales[kv_head] : t.value_scale),
           sums(V::sums(s.unnormed)) {
-        const int8_t* from = t.k + batch * t.k_stride[0] + kv_head * t.k_stride[1];
-        pack<S>(from, keys, t.k_stride[2], t.head, 1, k.data);
-        from = t.v + batch * t.v_stride[0] + kv_head * t.v_stride[1];
-        pack<P>(from, t.head, 1, keys, t.v_stride[2], v.data);
+        if (!direct) {
+            pack<S>(k_rows, keys, t.k_stride[2], t.head, 1, k.data);
+            pack<P>(v_rows, t.head, 1, keys, t.v_stride[2], v.data);
+        }
         for (int i = 0; i < SMX_STEPS; i++) entries[i] = uint8_t(t.deferred ? t.weight[i] : 0);
     }
 
@@ -167,7 +208,10 @@ class Head {
             n[r] = length(at + r);
             if (n[r] > most) most = n[r];
         }
-        score(at, rows, most);
+        if (direct)
+            score_directly(at, rows, most);
+        else
+            score(at, rows, most);
         std::memset(acc.data, 0, size_t(rows * panels * P_WIDTH) * sizeof(int32_t));
         const int64_t width = round_up(most, P::G);
         uint64_t d[BLOCK_ROWS];
@@ -181,22 +225,55 @@ class Head {
             else
                 softermax<false>(x, nullptr, n[r], w, growth[r], counts[r], d[r], exponent[r]);
             std::memset(w + n[r], 0, size_t(width - n[r]));
-            if (WIDE)
+            if (WIDE && !direct)
                 for (int64_t i = 0; i < width; i++) wide.data[r * padded + i] = typename P::A(w[i]);
         }
-        if (t.deferred)
+        if (direct)
+            values_directly(rows, n, growth, counts);
+        else if (t.deferred)
             values_deferred(rows, width, growth, counts);
         else
             values(rows, width);
         for (int64_t r = 0; r < rows; r++) finish(at + r, acc.data + r * panels * P_WIDTH, d[r], exponent[r]);
     }
 
+    const int8_t* query_of(int64_t row) const {
+        const int64_t head = first_head + row / t.queries, query = row % t.queries;
+        return t.q + batch * t.q_stride[0] + head * t.q_stride[1] + query * t.q_stride[2];
+    }
+
+    SMX_TARGET void score_directly(int64_t at, int64_t rows, int64_t most) {
+        for (int64_t key = 0; key < most; key += BLOCK_KEYS) {
+            const int64_t some = most - key < BLOCK_KEYS ? most - key : BLOCK_KEYS, whole = round_up(some, V::W);
+            for (int64_t r = 0; r < rows; r++) {
+                const int8_t* from = query_of(at + r);
+                int32_t* to = product.data + r * BLOCK_KEYS;
+                query_by_keys(from, k_rows + key * t.k_stride[2], some, to);
+                for (int64_t i = some; i < whole; i++) to[i] = 0;
+                requantize(to, whole, 0, scores.data + r * padded + key);
+            }
+        }
+    }
+
+    // A query times `count` keys as they lie in memory: four at a time where S can, element by element what is left.
+    SMX_TARGET void query_by_keys(const int8_t* from, const int8_t* key, int64_t count, int32_t* to) {
+        const int64_t stride = t.k_stride[2];
+        int64_t i = 0;
+        if constexpr (S::BYTES > 0) {
+            const int64_t whole = t.head / S::BYTES * S::BYTES, left = t.head - whole;
+            for (; i + 4 <= count; i += 4) {
+                S::four_keys(from, key + i * stride, stride, whole, to + i);
+                for (int j = 0; left && j < 4; j++) to[i + j] += dot(from + whole, key + (i + j) * stride + whole, left);
+            }
+        }
+        for (; i < count; i++) to[i] = dot(from, key + i * stride, t.head);
+    }
+
     SMX_TARGET void score(int64_t at, int64_t rows, int64_t most) {
         const int64_t stride = score_groups * S::G;
         int32_t offset[BLOCK_ROWS];
         for (int64_t r = 0; r < rows; r++) {
-            const int64_t head = first_head + (at + r) / t.queries, query = (at + r) % t.queries;
-            const int8_t* from = t.q + batch * t.q_stride[0] + head * t.q_stride[1] + query * t.q_stride[2];
+            const int8_t* from = query_of(at + r);
             typename S::A* to = q.data + r * stride;
             int32_t sum = 0;
             for (int64_t i = 0; i < stride; i++) {
@@ -217,7 +294,7 @@ class Head {
     }
 
     SMX_TARGET void requantize(const int32_t* from, int64_t count, int32_t offset, int8_t* to) {
-        const typename V::F factor = V::set1f(t.requantize);
+        const typename V::F factor = V::set1f(to_word);
         for (int64_t i = 0; i < count; i += V::W) {
             typename V::F f[4];
             for (int j = 0; j < 4; j++) f[j] = V::mul(V::integers(from + i + j * (V::W / 4), offset), factor);
@@ -292,10 +369,23 @@ class Head {
         }
     }
 
+    SMX_TARGET void values_directly(int64_t rows, const int64_t* n, Run (*growth)[MAX_RUNS + 1], const int* counts) {
+        for (int64_t r = 0; r < rows; r++) {
+            const uint8_t* w = weight.data + r * padded;
+            int32_t* a = acc.data + r * panels * P_WIDTH;
+            const int runs = t.deferred ? counts[r] : 1;
+            for (int i = 0; i < runs; i++) {
+                const int64_t first = i ? growth[r][i].at : 0, last = i + 1 < runs ? growth[r][i + 1].at : n[r];
+                if (i) shift_half_up(a, t.head, (growth[r][i].c - growth[r][i - 1].c) >> 2);
+                add_values(w + first, v_rows + first * t.v_stride[2], t.v_stride[2], last - first, t.head, a);
+            }
+        }
+    }
+
     SMX_TARGET void finish(int64_t row, const int32_t* a, uint64_t d, int exponent) {
         const int64_t head = first_head + row / t.queries, query = row % t.queries;
         float* out = t.out + ((batch * t.heads + head) * t.queries + query) * t.head;
-        double factor = t.value_scale, r = 1.0;
+        double factor = value_scale, r = 1.0;
         if (t.deferred) {
             if (d == 0) d = 1;
             const int e = 63 - __builtin_clzll(d), fraction_bits = t.weight_sum_bits - 1;
@@ -310,7 +400,10 @@ class Head {
 
     const smx_spec& s;
     const smx_attention& t;
-    const int64_t batch, group, first_head, keys, padded, score_groups, value_groups, panels;
+    const int64_t batch, group, first_head, keys;
+    const bool direct;
+    const int64_t padded, score_groups, value_groups, panels;
+    const int8_t *k_rows, *v_rows;
     Buffer<typename S::B> k;
     Buffer<typename P::B> v;
     Buffer<typename S::A> q;
@@ -318,6 +411,8 @@ class Head {
     Buffer<uint8_t> weight;
     Buffer<typename P::A> wide;
     Buffer<int32_t> product, acc;
+    const float to_word;
+    const double value_scale;
     const typename V::Sums sums;
     alignas(64) uint8_t entries[SMX_STEPS];
 };

@@ -34,6 +34,21 @@ struct Avx2Dot {
         __m256i* to = reinterpret_cast<__m256i*>(c);
         _mm256_storeu_si256(to, _mm256_add_epi32(_mm256_loadu_si256(to), acc));
     }
+
+    // A query times four keys as they lie in memory, a block of their elements.
+    static constexpr int BYTES = 16;
+    SMX_TARGET static Vector wide(const int8_t* p) {
+        return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    }
+    SMX_TARGET static void four_keys(const int8_t* q, const int8_t* k, int64_t stride, int64_t n, int32_t* out) {
+        Acc sum[4] = {zero(), zero(), zero(), zero()};
+        for (int64_t i = 0; i + BYTES <= n; i += BYTES) {
+            const Vector one = wide(q + i);
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) sum[j] = dot(sum[j], one, wide(k + j * stride + i));
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), x86_four_sums(sum[0], sum[1], sum[2], sum[3]));
+    }
 };
 
 // Four bytes per lane into two 16-bit sums: exact while the left operands of a row add up to no more than 255, as

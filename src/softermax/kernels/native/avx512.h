@@ -42,6 +42,27 @@ struct Avx512ScoreDot : Avx512ValueDot {
     using A = int8_t;
     using B = uint8_t;
     SMX_TARGET static Acc dot(Acc acc, Vector a, Vector b) { return (Acc)_mm512_dpbusd_epi32((__m512i)acc, b, a); }
+
+    // A query times four keys as they lie in memory, a block of their elements.
+    static constexpr int BYTES = 64;
+    SMX_TARGET static __m256i folded(Acc acc) {
+        return _mm256_add_epi32(_mm512_castsi512_si256((__m512i)acc), _mm512_extracti64x4_epi64((__m512i)acc, 1));
+    }
+    SMX_TARGET static void four_keys(const int8_t* q, const int8_t* k, int64_t stride, int64_t n, int32_t* out) {
+        const __m512i offset = _mm512_set1_epi8(char(OFFSET));
+        Acc sum[4] = {zero(), zero(), zero(), zero()}, off = zero();
+        for (int64_t i = 0; i + BYTES <= n; i += BYTES) {
+            const Vector one = load(q + i);
+            off = dot(off, one, offset);
+#pragma GCC unroll 4
+            for (int j = 0; j < 4; j++) sum[j] = dot(sum[j], one, _mm512_xor_si512(load(k + j * stride + i), offset));
+        }
+        const __m256i less = folded(off);
+        __m256i rest[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; j++) rest[j] = _mm256_sub_epi32(folded(sum[j]), less);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(out), x86_four_sums(rest[0], rest[1], rest[2], rest[3]));
+    }
 };
 
 // For linear layers the activations are the unsigned operand, and a tile has all the sums of its columns.

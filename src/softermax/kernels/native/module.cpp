@@ -155,11 +155,13 @@ NB_MODULE(_native, m) {
     m.def(
         "attend",
         [](const Spec& spec, const Deferred* deferred, const Ints& sizes, uintptr_t q, const Ints& q_stride,
-           uintptr_t k, const Ints& k_stride, uintptr_t v, const Ints& v_stride, uintptr_t out, float requantize,
-           double value_scale, uintptr_t keep, const Ints& keep_stride, uintptr_t lengths, bool causal, int isa,
+           uintptr_t k, const Ints& k_stride, uintptr_t v, const Ints& v_stride, uintptr_t out,
+           const std::vector<float>& requantize, const std::vector<double>& value_scale, uintptr_t keep, const Ints& keep_stride, uintptr_t lengths, bool causal, int isa,
            int threads) {
             smx_attention t{};
             if (sizes.size() != 6) throw std::length_error("sizes");
+            for (const size_t n : {requantize.size(), value_scale.size()})
+                if (int64_t(n) != sizes[2]) throw std::length_error("scales");
             t.batch = sizes[0], t.heads = sizes[1], t.kv_heads = sizes[2];
             t.queries = sizes[3], t.keys = sizes[4], t.head = sizes[5];
             t.q = at<const int8_t>(q), t.k = at<const int8_t>(k), t.v = at<const int8_t>(v);
@@ -168,8 +170,8 @@ NB_MODULE(_native, m) {
             copy(v_stride, t.v_stride, 3, "v_stride");
             copy(keep_stride, t.keep_stride, 3, "keep_stride");
             t.out = at<float>(out);
-            t.requantize = requantize;
-            t.value_scale = value_scale;
+            t.requantizes = requantize.data();
+            t.value_scales = value_scale.data();
             t.keep = at<const uint8_t>(keep);
             t.lengths = at<const int32_t>(lengths);
             t.causal = causal;

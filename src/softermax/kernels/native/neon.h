@@ -10,7 +10,7 @@ namespace smx {
 namespace {
 
 struct NeonDot {
-    static constexpr int G = 1, LANES = 8, VECTORS = 2, ROWS = 4, OFFSET = 0, MOST = 0;
+    static constexpr int G = 1, LANES = 8, VECTORS = 2, ROWS = 4, OFFSET = 0, MOST = 0, BYTES = 0;
     using A = int16_t;
     using B = int16_t;
     using Vector = int16x8_t;

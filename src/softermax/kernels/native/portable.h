@@ -9,7 +9,7 @@ namespace smx {
 namespace {
 
 struct PortableDot {
-    static constexpr int G = 1, LANES = 8, VECTORS = 1, ROWS = 4, OFFSET = 0, MOST = 0;
+    static constexpr int G = 1, LANES = 8, VECTORS = 1, ROWS = 4, OFFSET = 0, MOST = 0, BYTES = 0;
     using A = int16_t;
     using B = int16_t;
     struct Vector {

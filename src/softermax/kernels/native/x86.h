@@ -28,6 +28,12 @@ alignas(64) constexpr uint8_t LANE_OF[128] = {
     6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
 };
 
+// The sums of the lanes of four vectors.
+SMX_TARGET inline __m128i x86_four_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
+    const __m256i both = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    return _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+}
+
 SMX_TARGET inline int x86_highest(__m128i v) {
     v = _mm_max_epi8(v, _mm_srli_si128(v, 8));
     v = _mm_max_epi8(v, _mm_srli_si128(v, 4));
