@@ -60,6 +60,13 @@ def test_threads_do_not_change_a_bit(path, rng):
     assert np.array_equal(layer(x, threads=1), layer(x, threads=2))
 
 
+def test_threads_share_the_outputs_of_a_single_row(path, rng):
+    words, scale = a_matrix(rng, 1300, 64)
+    x = rng.standard_normal((1, 64)).astype(np.float32)
+    layer = PackedLinear(words, scale, rng.standard_normal(1300), 0.02)
+    assert np.array_equal(layer(x, threads=1), layer(x, threads=2))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -31,9 +31,15 @@ def asked(monkeypatch):
     """Runners without a model, and whether onnxruntime was asked for."""
     wanted = []
 
-    def runners(name, threads, with_onnxruntime, stack):
+    versus = {
+        bench.DEPLOYED: (bench.FP32, bench.DYNAMIC),
+        bench.ENABLED: (bench.SDPA,),
+        bench.EXPORTED: (bench.EXACT,),
+    }
+
+    def runners(name, form, threads, with_onnxruntime, stack):
         wanted.append(with_onnxruntime)
-        runs = dict.fromkeys((OURS, bench.FP32, bench.DYNAMIC), lambda ids, mask: ids + mask)
+        runs = dict.fromkeys((OURS, *versus[form]), lambda ids, mask: ids + mask)
         return bench.Runners(name, runs, {OURS: 0.99, bench.DYNAMIC: 0.95} if name == "MiniLM" else {})
 
     monkeypatch.setattr(bench, "runners", runners)
@@ -47,13 +53,30 @@ def test_rows_have_ratio_threads_and_cosines(asked, capsys, tmp_path: Path):
     )
     found = json.loads(capsys.readouterr().out)
     assert {row["threads"] for row in found} == {1, 2}
-    assert {row["case"] for row in found} == {f"{m} {b}x{t}" for m in bench.MODELS for b, t in bench.SHAPES}
+    cells = [f"{m} {b}x{t}" for m in bench.MODELS for b, t in bench.SHAPES]
+    assert {row["case"] for row in found if row["versus"] == bench.DYNAMIC} == set(cells)
+    assert {row["case"] for row in found if row["versus"] == bench.SDPA} == {f"{c}, enabled" for c in cells}
+    assert len({row["case"] for row in found if row["versus"] == bench.EXACT}) == 5
     for row in found:
         assert row["ratio"] > 0
         assert row["cosine"] == (0.99 if row["case"].startswith("MiniLM") else None)
         assert row["versus"] != bench.DYNAMIC or row["their_cosine"] == (0.95 if row["cosine"] else None)
     assert list(Envelope.load(tmp_path / "bench-model.json").rows) == found
     assert all(asked)
+
+
+def test_some_cases_are_measured_and_the_other_rows_stay(asked, capsys, tmp_path: Path):
+    common = ["bench", "model", "--json", "--rounds", "2", "--out", str(tmp_path)]
+    assert main(common) == 0
+    before = json.loads(capsys.readouterr().out)
+    assert main([*common, "--threads", "2", "--case", "MiniLM 1x128", "BERT-Base 8x128"]) == 0
+    some = json.loads(capsys.readouterr().out)
+    assert {row["case"].split(",")[0] for row in some} == {"MiniLM 1x128", "BERT-Base 8x128"}
+    kept = Envelope.load(tmp_path / "bench-model.json")
+    assert list(kept.rows) == before + some
+    assert len(kept.notes["commands"]) == 2
+    assert main([*common, "--case", "GPT"]) == 2
+    assert "--case GPT: no case has it" in capsys.readouterr().err
 
 
 def test_onnxruntime_is_left_out_where_a_path_is_forced(asked, capsys, monkeypatch):
@@ -87,7 +110,8 @@ def test_cosines_are_of_pooled_sentences():
     exact = lambda ids, mask: table[ids]  # noqa: E731
     padded = lambda ids, mask: table[ids] + 100.0 * (1 - mask)[..., None]  # noqa: E731
     found = bench.cosines(
-        {bench.FP32: exact, OURS: padded, bench.DYNAMIC: lambda i, m: -table[i]},
+        {OURS: padded, bench.DYNAMIC: lambda i, m: -table[i]},
+        exact,
         {"input_ids": ids, "attention_mask": mask},
     )
     assert found[OURS] == pytest.approx(1.0)

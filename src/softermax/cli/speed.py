@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.files import replacing
+from softermax.results import Envelope, enveloped
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
@@ -31,6 +32,7 @@ def register(commands: Commands) -> None:
             "bench kernels",
             "bench attention --threads 2",
             "bench model --threads 1 2",
+            "bench model --case 'BERT-Base 1x' enabled",
             "bench kernels --isa avx2 --json",
             "bench kernels --plot time.png",
             "bench gpu --compile --target sm_80 sm_90",
@@ -47,7 +49,16 @@ def register(commands: Commands) -> None:
     command.add_argument("--no-large", action="store_true", help="leave the batch of 64 Mi elements out")
     command.add_argument("--plot", metavar="FILE", help="write a plot of the ratios, and of time per element")
     command.add_argument(
-        "--out", metavar="FOLDER", help="write the result and its page, bench-WHAT.json and .md"
+        "--case",
+        nargs="+",
+        default=[],
+        metavar="TEXT",
+        help="only cases with one of these texts in their name",
+    )
+    command.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="write the result and its page, bench-WHAT.json and .md; with --case, other rows that are there stay",
     )
     command.add_argument(
         "--compile",
@@ -133,8 +144,7 @@ def bench(args: argparse.Namespace) -> int:
     if args.plot:
         plot(found, args.plot)
     if args.out:
-        page = f"# Speed: {args.what}\n\nTheir time over ours: more is better. {status}.\n\n{markdown_table(rows)}"
-        write_result(args, f"bench-{args.what}", rows, page, _PACKAGES, {"status": status})
+        _write(args, rows, status)
     if args.json:
         print_json(rows)
         return 0
@@ -184,16 +194,41 @@ def _bench_gpu(args: argparse.Namespace) -> int:
     return 0
 
 
+def _write(args: argparse.Namespace, rows: list[dict[str, Any]], status: str) -> None:
+    """The result and its page. Rows of other cases stay where they were measured alike: same machine, same versions."""
+    name = f"bench-{args.what}"
+    path = Path(args.out) / f"{name}.json"
+    notes: dict[str, Any] = {"status": status}
+    if args.case and path.is_file():
+        before, now = Envelope.load(path), enveloped(args.command_line, rows, _PACKAGES)
+        for what in ("versions", "machine"):
+            if getattr(before, what) != getattr(now, what):
+                raise ValueError(
+                    f"{path}: has other {what} than these rows; measure all cases, or choose another --out"
+                )
+        fresh = {(row["case"], row["versus"], row["threads"]) for row in rows}
+        kept = [dict(row) for row in before.rows if (row["case"], row["versus"], row["threads"]) not in fresh]
+        notes["commands"] = [*before.notes.get("commands", [before.command]), args.command_line]
+        rows = sorted([*kept, *rows], key=lambda row: row["threads"])
+    page = (
+        f"# Speed: {args.what}\n\nTheir time over ours: more is better. {status}.\n\n{markdown_table(rows)}"
+    )
+    write_result(args, name, rows, page, _PACKAGES, notes)
+
+
 def _timed(args: argparse.Namespace, threads: int, step: Any) -> tuple[list[Ratio], list[dict[str, Any]]]:
     """Ratios, and the rows that they are shown as."""
-    from softermax.speed.race import run_races
+    from softermax.speed.race import chosen, run_races
 
     if args.what == "model":
         from softermax.speed.model import time_models
 
-        models = time_models(args.rounds, threads, not args.isa, step)
+        models = time_models(args.rounds, threads, not args.isa, step, args.case)
         return [one.ratio for one in models], [one.to_dict() for one in models]
-    found = run_races(_races(args, threads), args.rounds, threads, step)
+    races = chosen(_races(args, threads), args.case)
+    if not races:
+        raise ValueError(f"--case {' '.join(args.case)}: no case has it in its name")
+    found = run_races(races, args.rounds, threads, step)
     return found, [one.to_dict() for one in found]
 
 

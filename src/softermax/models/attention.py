@@ -365,7 +365,10 @@ def _module_spec(module: nn.Module) -> AnySpec | tuple[AnySpec, ...] | Rival:
         parsed = module.__dict__.get(_LAYER_SPEC)
         if parsed is None or parsed[0] is not setting:
             # Parsed once: a config's setting is replaced as a whole, never changed.
-            parsed = module.__dict__[_LAYER_SPEC] = setting, read_layer(setting[LAYERS][getattr(module, MARK)])
+            parsed = module.__dict__[_LAYER_SPEC] = (
+                setting,
+                read_layer(setting[LAYERS][getattr(module, MARK)]),
+            )
         found: LayerSpec = parsed[1]
         return found
     known = _settings.get(id(setting))

@@ -335,6 +335,7 @@ def _deployed_decoder(
 def _decoder_skeleton(model_class: type[PreTrainedModel], config: Any, spec: AnySpec) -> PreTrainedModel:
     config = _unmarked(config)
     model = with_int8_body(model_class, config, spec)
+    OneThread(model)
     _mark(config, model_class, spec)
     model.config = config
     return model

@@ -19,6 +19,8 @@ from softermax.progress import Progress, silent
 
 Contestants = Mapping[str, Callable[[], Any]]
 OURS = "softermax"
+SETTLED = 0.25
+"""Seconds after which it no longer matters what another runtime's threads did before."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,11 @@ class Ratio:
         return values
 
 
+def chosen(races: Sequence[Race], cases: Sequence[str]) -> list[Race]:
+    """The races whose case has one of these texts in it; all where none is named."""
+    return [race for race in races if not cases or any(text in race.case for text in cases)]
+
+
 def run_races(races: Sequence[Race], rounds: int, threads: int, progress: Progress = silent) -> list[Ratio]:
     """Everyone's time over ours, race after race."""
     found: list[Ratio] = []
@@ -80,17 +87,27 @@ def _ratios(race: Race, seconds: dict[str, NDArray[np.float64]], threads: int) -
 def seconds_of(
     contestants: Contestants, rounds: int, threads: int, each: float = 2e-3
 ) -> dict[str, NDArray[np.float64]]:
-    """Seconds per call, a value per round for each contestant. Quick calls are repeated to last about ``each`` seconds."""
+    """Seconds per call, a value per round for each contestant. Quick calls are repeated to last about ``each`` seconds.
+
+    With several threads a call that is not timed comes first, unless it takes long: every runtime's threads look for work
+    for some milliseconds after their last, on the cores of whoever is next.
+    """
     clock = time.thread_time if threads == 1 else time.perf_counter
     repeats: dict[str, int] = {}
+    settles: set[str] = set()
     for name, call in contestants.items():
         call()
         started = clock()
         call()
-        repeats[name] = max(1, min(1000, int(each / max(clock() - started, 1e-7))))
+        took = max(clock() - started, 1e-7)
+        repeats[name] = max(1, min(1000, int(each / took)))
+        if threads > 1 and took < SETTLED:
+            settles.add(name)
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name, call in contestants.items():
+            if name in settles:
+                call()
             started = clock()
             for _ in range(repeats[name]):
                 call()

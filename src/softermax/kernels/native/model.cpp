@@ -24,6 +24,7 @@ constexpr int64_t BLOCK_ROWS = 192;    // rows whose bytes stay in the second ca
 constexpr int64_t LEAST_ROWS = 24;     // fewest worth a pass over the weights
 constexpr int64_t FEW_ROWS = 64;       // fewest worth another
 constexpr int64_t PIECE_QUERIES = 96;  // fewest queries worth packing K and V for
+constexpr int64_t PIECE_OUTPUTS = 512;  // of one row that a thread takes at a time: whole stripes of every path
 constexpr int64_t VALUE_QUERIES = 48;  // rows of floating-point attention that a thread takes at a time
 constexpr int64_t ALIGNMENT = 64;
 
@@ -73,6 +74,7 @@ struct PackedLinear {
     }
 
     void run(const float* x, float inverse, int64_t rows, float* out, int threads) const {
+        if (rows == 1) return one_row(x, inverse, out, threads);
         const int64_t each = (rows + threads - 1) / threads;
         const int64_t block = std::max(LEAST_ROWS, std::min(BLOCK_ROWS, each));
         smx::parallel((rows + block - 1) / block, 1, threads, [&](int64_t first, int64_t last) {
@@ -80,6 +82,15 @@ struct PackedLinear {
                 const int64_t begin = i * block, count = std::min(block, rows - begin);
                 isa->linear(c, x + begin * c.inputs, inverse, count, out + begin * c.outputs);
             }
+        });
+    }
+
+  private:
+    // A decoder's step: threads share the outputs, since there are no rows to share.
+    void one_row(const float* x, float inverse, float* out, int threads) const {
+        smx::parallel(c.outputs, PIECE_OUTPUTS, threads, [&](int64_t first, int64_t last) {
+            const smx::Linear part{c.inputs, last - first, c.packed + first * c.inputs, c.scale + first, c.bias + first};
+            isa->linear(part, x, inverse, 1, out + first);
         });
     }
 };
