@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1 << 18
-"""Scores of a chunk: a megabyte."""
+"""Scores of a chunk for each thread: a megabyte."""
 
 
 def float_attention(
@@ -53,10 +53,11 @@ def float_attention(
     keep = None if mask is None else mask.expand(batch, heads, queries, keys)
     if keep is not None and keep.stride(3) != 1:
         keep = keep.contiguous()
-    some = min(heads, max(1, CHUNK // (queries * keys)))
+    threads = torch.get_num_threads()
+    some = min(heads, max(1, threads * CHUNK // (queries * keys)))
     rows = queries if some > 1 else max(1, min(queries, 4 * CHUNK // keys))
     scores = None if some == heads and rows == queries else torch.empty(some * rows * keys)
-    core, path, threads = native_spec(spec).address, path_number(None), torch.get_num_threads()
+    core, path = native_spec(spec).address, path_number(None)
     transposed = key.transpose(-1, -2)
     # Addresses are counted, not asked of a slice for each: a small chunk takes no longer than that would.
     (v_entry, v_head, v_row, _), v_start = value.stride(), value.data_ptr()
