@@ -11,6 +11,7 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,9 +21,11 @@ from softermax.spec import AnySpec, SoftermaxSpec
 if not TYPE_CHECKING:
     need("torch", "torch")
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from softermax import golden
 from softermax.pytorch import onnx_operator, words
 
 if TYPE_CHECKING:
@@ -71,34 +74,113 @@ class OnnxPrimitives(words.Primitives):
         powers = torch.tensor([2.0**k for k in range(1, bits)], dtype=d.dtype)
         return (d.unsqueeze(-1) >= powers).to(d.dtype).sum(-1)
 
-    def outputs(
-        self,
-        lanes: Tensor,
-        unnormed: Tensor,
-        maximum: Tensor,
-        leading_one: Tensor,
-        recip: Tensor,
-        spec: SoftermaxSpec,
-    ) -> Tensor:
-        """Once per row for every distance under its max that leaves a word; lanes look their word up.
+    def finished(
+        self, lanes: Tensor, unnormed: Tensor, maximum: Tensor, powsum: Tensor, spec: SoftermaxSpec
+    ) -> tuple[Tensor, Tensor]:
+        """Lanes look their word up, by their distance under the max and what their row's sum makes of it.
 
-        Runtimes make a pass through memory of each operation, and a row has more lanes than distances.
+        Runtimes make a pass through memory of each operation, and a row has more lanes than distances. Where sums make
+        few differences, all words there are lie in one table; else a row's are computed once.
         """
         distances = _distances(spec)
         if not distances:
-            return super().outputs(lanes, unnormed, maximum, leading_one, recip, spec)
-        steps = torch.tensor(distances, dtype=lanes.dtype).unsqueeze(0)
+            return super().finished(lanes, unnormed, maximum, powsum, spec)
         last = maximum[..., -1]
-        if spec.normalization == "row-products":
-            table = words.normalize_scores(steps, last * 0, leading_one, recip, spec, self)
-        else:
-            entries = words.plan(spec).unnormed[-len(distances) :]
-            numerators = torch.tensor(entries, dtype=lanes.dtype).unsqueeze(0)
-            table = words.normalize(numerators, leading_one, recip, spec, self)
         flat = lanes if spec.slice_width is None else lanes.reshape(*lanes.shape[:-2], 1, -1)
         first = last * (1 << spec.input.fraction) + distances[0]
-        at = (flat - first.to(lanes.dtype)[..., None, None]).to(torch.int64).clamp(0, len(distances) - 1)
-        return table.gather(-1, at)
+        at = (flat - first.to(lanes.dtype)[..., None, None]).clamp(0, len(distances) - 1)
+        known = tables(spec)
+        if known is None:
+            leading_one, recip = words.reciprocal(powsum, spec, self)
+            table = _row_words(distances, leading_one, recip, lanes.dtype, spec, self)
+            return table.gather(-1, at.to(torch.int64)), leading_one
+        index = powsum
+        if known.exact is not None:
+            coarse = (powsum * 2.0**-known.drop).floor() + known.exact
+            index = torch.where(powsum < known.exact, powsum, coarse)
+        state = self.entry(known.states, index, torch.float32)
+        first_word = (state * len(distances)).to(lanes.dtype)[..., None, None]
+        return self.entry(known.words, at + first_word, lanes.dtype), self.entry(
+            known.leading_ones, state, powsum.dtype
+        )
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What a row's sum decides: its state, and by states the output words of all distances and the leading one."""
+
+    states: tuple[int, ...]
+    """Of every sum; where ``exact`` is a number, of the sums below it, then of the others without their last bits."""
+    exact: int | None
+    drop: int
+    words: tuple[float, ...]
+    leading_ones: tuple[int, ...]
+
+
+_MOST_SUM_BITS, _MOST_STATES = 24, 1 << 16
+_MOST_WORDS = 1 << 18
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def tables(spec: SoftermaxSpec) -> _Tables | None:
+    return _tables(spec)
+
+
+@lru_cache(maxsize=64)
+def _tables(spec: SoftermaxSpec) -> _Tables | None:
+    """By the golden model. None where they would be large: sums of many bits, or reciprocals of many values."""
+    bits, distances = spec.powsum.bits, _distances(spec)
+    if bits > _MOST_SUM_BITS:
+        return None
+    leading_one, recip = golden.reciprocal(np.arange(1 << bits), spec)
+    pairs, states = np.unique(leading_one * (1 << 32) + recip, return_inverse=True)
+    split = _split(states, bits)
+    if split is None or len(pairs) * len(distances) > _MOST_WORDS:
+        return None
+    exact, drop = split
+    found = states if exact is None else np.concatenate([states[:exact], states[:: 1 << drop]])
+    leading_one, recip = pairs >> 32, pairs & 0xFFFFFFFF
+    if spec.normalization == "row-products":
+        products = golden.row_products(recip, spec)[:, None]
+        steps = np.broadcast_to(np.array(distances), (len(pairs), 1, len(distances)))
+        y, _ = golden.normalize_scores(steps, 0, leading_one[:, None, None], products, spec)
+    else:
+        numerators = np.array(words.plan(spec).unnormed[-len(distances) :]).astype(np.int64)
+        y = golden.normalize(numerators, leading_one[:, None], recip[:, None], spec)
+    return _Tables(
+        tuple(found.tolist()),
+        exact,
+        drop,
+        tuple(y.ravel().astype(float).tolist()),
+        tuple(leading_one.tolist()),
+    )
+
+
+def _split(states: IntArray, bits: int) -> tuple[int | None, int] | None:
+    """From which sum on how many of its last bits make no difference, so that a table of `_MOST_STATES` is enough."""
+    for low in range((bits + 1) // 2, bits):
+        drop = bits - low
+        blocks = states.reshape(-1, 1 << drop)[(1 << low) >> drop :]
+        if (blocks == blocks[:, :1]).all():
+            return 1 << low, drop
+    return (None, 0) if 1 << bits <= _MOST_STATES else None
+
+
+def _row_words(
+    distances: tuple[int, ...],
+    leading_one: Tensor,
+    recip: Tensor,
+    kind: torch.dtype,
+    spec: SoftermaxSpec,
+    primitives: words.Primitives,
+) -> Tensor:
+    """A row's output word for every distance, (rows, 1, distances)."""
+    if spec.normalization == "row-products":
+        steps = torch.tensor(distances, dtype=kind).unsqueeze(0)
+        return words.normalize_scores(steps, leading_one * 0, leading_one, recip, spec, primitives)
+    entries = words.plan(spec).unnormed[-len(distances) :]
+    numerators = torch.tensor(entries, dtype=kind).unsqueeze(0)
+    return words.normalize(numerators, leading_one, recip, spec, primitives)
 
 
 @lru_cache(maxsize=64)

@@ -62,17 +62,12 @@ class Primitives:
         """The position of the leading one of words of ``bits`` bits, 1 or more."""
         return (d.double().view(torch.int64) >> 52) - 1023
 
-    def outputs(
-        self,
-        lanes: Tensor,
-        unnormed: Tensor,
-        maximum: Tensor,
-        leading_one: Tensor,
-        recip: Tensor,
-        spec: SoftermaxSpec,
-    ) -> Tensor:
-        """Output words of slices, each lane computed."""
-        return outputs(lanes, unnormed, maximum, leading_one, recip, spec, self)
+    def finished(
+        self, lanes: Tensor, unnormed: Tensor, maximum: Tensor, powsum: Tensor, spec: SoftermaxSpec
+    ) -> tuple[Tensor, Tensor]:
+        """Output words of slices, each lane computed, and the position of PowSum's leading one."""
+        leading_one, recip = reciprocal(powsum, spec, self)
+        return outputs(lanes, unnormed, maximum, leading_one, recip, spec, self), leading_one
 
 
 PYTORCH = Primitives()
@@ -210,9 +205,9 @@ def softermax(
     lanes = sliced(raw, mask, spec, primitives)
     maximum = running_max(lanes, spec, primitives)
     unnormed = power_of_two(lanes, maximum.unsqueeze(-1), spec, primitives)
-    leading_one, recip = reciprocal(powsum(unnormed, maximum, spec, primitives), spec, primitives)
-    y = primitives.outputs(lanes, unnormed, maximum, leading_one, recip, spec)
-    return joined(y, raw.shape[-1]), leading_one
+    total = powsum(unnormed, maximum, spec, primitives)
+    y, leading_one = primitives.finished(lanes, unnormed, maximum, total, spec)
+    return y.squeeze(-2) if spec.slice_width is None else joined(y, raw.shape[-1]), leading_one
 
 
 def sliced(raw: Tensor, mask: Tensor | None, spec: SoftermaxSpec, primitives: Primitives = PYTORCH) -> Tensor:
