@@ -533,6 +533,9 @@ def tables_classified() -> list[ResultRow]:
         | {row["table"]: f"{row['accuracy']:.1f}" for row in found if row["attention"] == attention}
         for attention in dict.fromkeys(row["attention"] for row in found)
     ]
+def generated() -> list[ResultRow]:
+    """A language model that writes, in int8 and in single precision; not what it wrote."""
+    return [{k: v for k, v in row.items() if k not in ("text", "model")} for row in figures.rows("generate")]
 
 
 def gpu() -> list[ResultRow]:
@@ -570,6 +573,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "speed": speed,
     "compared": compared,
     "tables classified": tables_classified,
+    "generated": generated,
     "summary": summary,
     "lean sets": lean_sets,
     "lean words": lean_words,

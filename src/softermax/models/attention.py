@@ -24,8 +24,8 @@ from softermax.kernels.plan import supports
 from softermax.models import coverage, masks, rivals
 from softermax.models.layers import LAYERS, MARK, LayerSpec, read_layer
 from softermax.pytorch.float_attention import float_attention
-from softermax.pytorch.gradient import any_transformed
-from softermax.pytorch.onnx import asked_to_export
+from softermax.pytorch.gradient import any_transformed, transformed
+from softermax.pytorch.onnx import asked_to_export, exporting
 from softermax.rivals import Rival, get_rival
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec, spec_from_dict
 

@@ -114,7 +114,7 @@ def export_model(
                 )
             if int8 and int8_embeddings:
                 onnx_graph.store_embeddings_in_8_bits(proto)
-            onnx_graph.share_constants(proto)
+            onnx_graph.share_tables(proto)
             onnx.checker.check_model(proto, full_check=True)
             onnx.save(proto, partial)
             optimised = _difference(model, names, partial, optimised=True)

@@ -18,9 +18,6 @@ from softermax.spec import spec_from_dict
 LARGE_TABLE = 1 << 18
 """Elements of the smallest embedding that is stored in 8 bits: below them there is little to save."""
 
-SHARED_BYTES = 1 << 10
-"""Of the smallest constant that equal ones share."""
-
 _HEADS_FIRST = [0, 2, 1, 3]
 _KEYS_LAST = [0, 1, 3, 2]
 
@@ -110,29 +107,25 @@ def _plain_scalars(graph: Graph) -> None:
                 graph.makers[name].attribute[0].t.CopyFrom(graph.numpy.from_array(value.reshape(())))
 
 
-def share_constants(proto: Any) -> int:
-    """Tables as stored tensors, equal ones once: an attention's serve all. Returns how many nodes that saves.
+def share_tables(proto: Any) -> int:
+    """What attentions look up as stored tensors, equal ones once. Returns how many nodes that saves.
 
-    Small constants stay: onnxruntime's optimiser names what it makes of a scale by that scale, and fails if two share it.
+    Other constants stay: onnxruntime's optimiser names what it makes of a scale by that scale, and fails if two share it.
     """
     numpy, graph = need("onnx.numpy_helper", "onnx"), proto.graph
+    looked_up = {node.input[0] for node in graph.node if node.op_type == "Gather"}
     names: dict[tuple[Any, ...], str] = {}
     instead: dict[str, str] = {}
     kept = []
-    outputs = {value.name for value in graph.output}
     for node in graph.node:
-        if node.op_type != "Constant" or node.attribute[0].name != "value" or node.output[0] in outputs:
+        if node.op_type != "Constant" or node.output[0] not in looked_up or node.attribute[0].name != "value":
             kept.append(node)
             continue
         values = numpy.to_array(node.attribute[0].t)
-        if values.nbytes < SHARED_BYTES:
-            kept.append(node)
-            continue
-        key = (values.dtype.str, values.shape, values.tobytes())
-        if key not in names:
-            names[key] = node.output[0]
-            graph.initializer.append(numpy.from_array(values, node.output[0]))
-        instead[node.output[0]] = names[key]
+        name = names.setdefault((values.dtype.str, values.shape, values.tobytes()), node.output[0])
+        if name == node.output[0]:
+            graph.initializer.append(numpy.from_array(values, name))
+        instead[node.output[0]] = name
     saved = len(graph.node) - len(kept)
     for node in kept:
         node.input[:] = [instead.get(name, name) for name in node.input]
