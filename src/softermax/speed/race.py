@@ -31,7 +31,7 @@ class Race:
     case: str
     columns: int
     elements: int
-    make: Callable[[], Contestants]
+    make: Callable[..., Contestants]
     share: float = 1.0
     """Of the rounds: less where a call takes long."""
 
