@@ -98,7 +98,6 @@ class Commands:
         return "\n".join(
             [
                 "usage: softermax COMMAND [--json] [--quiet] [--verbose] ...   (--help: examples)",
-                "Softmax in base two, fixed point and one pass: from PyTorch to silicon.",
                 *lines,
                 "--version. Exit codes: 0 done, 1 differs, 2 bad input, 3 a fault, 130 Ctrl-C.",
                 "",
