@@ -425,7 +425,7 @@ def test_units_of_both_kinds_of_spec_are_made(explorer: Explorer) -> None:
     body = json.dumps({"spec": DeferredSpec(scores=small).to_dict(), "unit": "deferred"})
     status, answer, _ = ask(explorer, "/api/verilog", body=body)
     assert (status, answer["name"]) == (200, "deferred_tail.v")
-    assert "module deferred_tail(" in answer["text"]
+    assert "module deferred_tail (" in answer["text"]
     assert "deferred weight = Q(0,8)" in answer["text"]
     body = json.dumps({"spec": small.to_dict(), "unit": "deferred"})
     status, answer, _ = ask(explorer, "/api/verilog", body=body)

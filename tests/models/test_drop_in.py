@@ -287,7 +287,7 @@ def test_an_unknown_spec_is_refused():
     with pytest.raises(ValueError, match="unknown spec 'papr'"):
         enable(build("bert"), "papr")
     with pytest.raises(TypeError, match="must be a SoftermaxSpec, a DeferredSpec or the name of one"):
-        enable(build("bert"), {"base": "paper"})
+        enable(build("bert"), ["paper"])
 
 
 def test_copies_work_and_stay_apart(inputs):

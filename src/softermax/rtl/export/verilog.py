@@ -20,12 +20,15 @@ from softermax.rtl.export.rtlil import read
 
 _LINT_OFF = """\
 // Unsigned operands are meant to be extended with zeros, and of a sum the lower bits to be taken.
+// Of cases that overlap the first one counts.
 // verilator lint_off WIDTHEXPAND
 // verilator lint_off WIDTHTRUNC
+// verilator lint_off CASEOVERLAP
 """
 _LINT_ON = """\
 // verilator lint_on WIDTHEXPAND
 // verilator lint_on WIDTHTRUNC
+// verilator lint_on CASEOVERLAP
 """
 
 
