@@ -153,7 +153,7 @@ class CmsisNnHardware(LiveHardware):
 
     def make(self, unit: str, design: CmsisNn, lanes: int) -> Any:
         if unit == UNNORMED:
-            return TwoPassSum(Exponential(design, lanes), TOTAL_BITS)
+            return TwoPassSum(Exponential(design, lanes), TOTAL_BITS, slice_first=True)
         return Normalization(design, lanes)
 
     def kept_words(self, design: CmsisNn, raw: IntArray, mask: BoolArray) -> IntArray:

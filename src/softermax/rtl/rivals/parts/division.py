@@ -12,10 +12,11 @@ from softermax.rtl.rivals.parts.row_normalization import RowUnit
 
 
 class Division(RowUnit):
-    """``dividend // total`` for totals of at least ``least``, by trial subtraction, ``per_cycle`` bits per cycle.
+    """``dividend // total`` for totals of at least ``least``, by trial subtraction, ``per_cycle`` bits per cycle, one or two.
 
-    The quotient's bits push the dividend's out of one register: of these only the lower ones are there to start with, the
-    others stand in the remainder. What of a row is needed beside the quotient goes along.
+    Two bits at once are a digit of 0 to 3: what it is shows as the divisor, its double and its triple are subtracted side by side. The
+    triple takes a cycle of its own. The quotient's bits push the dividend's out of one register: of these only the lower
+    ones are there to start with, the others stand in the remainder. What of a row is needed beside the quotient goes along.
     """
 
     def __init__(
@@ -33,11 +34,11 @@ class Division(RowUnit):
         self._divisor_bits = finished["total"].width
         needed = (dividend // least).bit_length()
         self.quotient_bits = needed
-        cycles = -(-needed // per_cycle)
-        self._padded = cycles * per_cycle
+        digits = -(-needed // per_cycle)
+        self._padded = digits * per_cycle
         kept = {name: finished[name].shape for name in beside}
         factor = data.StructLayout({"quotient": unsigned(needed), **kept, **(more or {})})
-        super().__init__(finished, factor, cycles)
+        super().__init__(finished, factor, digits + per_cycle - 1)
 
     def _divisor(self, m: Module) -> Value:
         """What is divided by, before its register."""
@@ -46,8 +47,15 @@ class Division(RowUnit):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        take = self.start
+        take, working = self.start, Signal()
         divisor = register(m, self._divisor(m), take, "divisor")
+        m.d.comb += working.eq(self.working)
+        multiples: list[Value] = [divisor]
+        if self._per_cycle == 2:
+            first_cycle = self.step == 0
+            m.d.comb += working.eq(self.working & ~first_cycle)
+            triple = register(m, divisor + (divisor << 1), self.working & first_cycle, "triple")
+            multiples += [divisor << 1, triple]
         for name in self._beside:
             m.d.comb += self.factor[name].eq(register(m, self.finished[name], take, f"{name}_kept"))
         # Above its last bits the dividend is smaller than any divisor: it is the first remainder.
@@ -55,21 +63,20 @@ class Division(RowUnit):
         remainder = Signal(self._divisor_bits, reset_less=True)
         quotient = Signal(bits, reset_less=True)
         first, low = self._dividend >> bits, self._dividend & ((1 << bits) - 1)
-        left: Value = remainder
-        places: list[Value] = []
-        for step in range(self._per_cycle):
-            shifted = Cat(quotient[bits - 1 - step], left)
-            difference = Signal(self._divisor_bits + 2, name=f"difference_{step}")
-            m.d.comb += difference.eq(shifted - divisor)
-            fits = ~difference[-1]
-            rest = Signal(self._divisor_bits, name=f"rest_{step}")
-            m.d.comb += rest.eq(Mux(fits, difference, shifted))
-            left = rest
-            places.insert(0, fits)
+        shifted = Cat(quotient[bits - self._per_cycle :], remainder)
+        left: Value = shifted
+        fits: list[Value] = []
+        for multiple in multiples:
+            difference = Signal(len(shifted) + 1, name=f"difference_{len(fits)}")
+            m.d.comb += difference.eq(shifted - multiple)
+            fits.append(~difference[-1])
+            left = Mux(fits[-1], difference, left)
+        # The larger multiples fit only where the smaller ones do.
+        digit = fits[0] if self._per_cycle == 1 else Cat(fits[0] & ~fits[1] | fits[2], fits[1])
         with m.If(take):
             m.d.sync += [remainder.eq(Const(first)), quotient.eq(Const(low))]
-        with m.Elif(self.working):
-            m.d.sync += [remainder.eq(left), quotient.eq(Cat(*places, quotient))]
+        with m.Elif(working):
+            m.d.sync += [remainder.eq(left), quotient.eq(Cat(digit, quotient))]
         m.d.comb += self.factor.quotient.eq(quotient)
         return m
 

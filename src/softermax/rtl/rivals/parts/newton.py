@@ -1,4 +1,4 @@
-"""gemmlowp's reciprocal by three Newton steps, with one multiplier that all lanes and up to three rows share."""
+"""gemmlowp's reciprocal by three Newton steps, with one multiplier that all lanes and up to four rows share."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ def reciprocal_layout() -> data.StructLayout:
 class Reciprocal(wiring.Component):
     """Sums in, their reciprocals out, in order.
 
-    A row's number goes round a ring of three stages, once for each of its `PRODUCTS`; every stage may hold another row. All
+    A row's number goes round a ring of four stages, once for each of its `PRODUCTS`; every stage may hold another row. All
     products are of y, so that it alone is recoded: with half the normalised sum, then with what that leaves of 1.
 
     entry     the sum, below `HIGHEST`, shifted up to its leading one      | half of it, the shift
     stage 1   y in digits, partial products                                | product in two words
     stage 2   added, rounded                                               | upper half
-    stage 3   y = line, or x = 1 - product, or y + 4 product               | x, y
+    stage 3   the line's constant or y, the product once or four times    | what is added to what; x = 1 - product
+    stage 4   y = the sum of both                                          | x, y
     """
 
-    cycles = 3 * PRODUCTS + 2
+    cycles = 4 * PRODUCTS + 2
     """From a sum to its reciprocal."""
     interval = PRODUCTS
     """Cycles between two sums, where many follow each other."""
@@ -68,29 +69,40 @@ class Reciprocal(wiring.Component):
                 "left": range(PRODUCTS),
             }
         )
-        slots = [Signal(row, reset_less=True, name=f"slot_{i}") for i in range(3)]
-        valid = [Signal(name=f"slot_valid_{i}") for i in range(3)]
-        first, second, third = slots
+        slots = [Signal(row, reset_less=True, name=f"slot_{i}") for i in range(4)]
+        valid = [Signal(name=f"slot_valid_{i}") for i in range(4)]
+        first, second, third, fourth = slots
         digits = recoded(m, first.y, "digits")
         addends = partial_products(m, first.x, digits, 64, "product", added=1 << 30)
         a, b = (register(m, word, advance & valid[0], f"addend_{i}") for i, word in enumerate(addends))
         upper = register(m, (a + b)[31:63], advance & valid[1], "upper").as_signed()
 
         # After the line and after each step y is new, between them x.
-        y, x = Signal(Shape(32, True)), Signal(Shape(32, True))
-        line, new_y = third.left == PRODUCTS - 1, ~third.left[0]
+        line = third.left == PRODUCTS - 1
+        step = register(
+            m,
+            Mux(line, upper, Cat(Const(0, 2), upper[:-2]).as_signed()),
+            advance & valid[2],
+            "step",
+        ).as_signed()
+        y, new_y = Signal(Shape(32, True)), ~fourth.left[0]
         m.d.comb += [
-            y.eq(Mux(line, SEED, third.y) + Mux(line, upper, Cat(Const(0, 2), upper[:-2]).as_signed())),
-            x.eq(ONE - upper),
-            done.eq(valid[2] & (third.left == 0)),
-            room.eq(~valid[2] | done),
+            y.eq(fourth.y + step),
+            done.eq(valid[3] & (fourth.left == 0)),
+            room.eq(~valid[3] | done),
         ]
         with m.If(advance):
-            m.d.sync += [valid[0].eq(Mux(room, offered, 1)), valid[1].eq(valid[0]), valid[2].eq(valid[1])]
+            m.d.sync += [valid[0].eq(Mux(room, offered, 1)), Cat(*valid[1:]).eq(Cat(*valid[:-1]))]
             with m.If(valid[0]):
                 m.d.sync += second.eq(first)
             with m.If(valid[1]):
                 m.d.sync += third.eq(second)
+            with m.If(valid[2]):
+                m.d.sync += [
+                    fourth.eq(third),
+                    fourth.y.eq(Mux(line, SEED, third.y)),
+                    fourth.x.eq(ONE - upper),
+                ]
             with m.If(room), m.If(offered):
                 m.d.sync += [
                     first.half.eq(half),
@@ -101,11 +113,11 @@ class Reciprocal(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += [
-                    first.half.eq(third.half),
-                    first.headroom.eq(third.headroom),
-                    first.y.eq(Mux(new_y, y, third.y)),
-                    first.x.eq(Mux(new_y, third.half, x)),
-                    first.left.eq(third.left - 1),
+                    first.half.eq(fourth.half),
+                    first.headroom.eq(fourth.headroom),
+                    first.y.eq(Mux(new_y, y, fourth.y)),
+                    first.x.eq(Mux(new_y, fourth.half, fourth.x)),
+                    first.left.eq(fourth.left - 1),
                 ]
         into_out = done & advance
         with m.If(into_out | out.ready):
@@ -114,7 +126,7 @@ class Reciprocal(wiring.Component):
         m.d.comb += [
             # Twice y, which is 1 at most.
             out.p.inverse.eq(Mux(found[30], HIGHEST, Cat(Const(0, 1), found))),
-            out.p.headroom.eq(register(m, third.headroom, into_out, "inverse_headroom")),
+            out.p.headroom.eq(register(m, fourth.headroom, into_out, "inverse_headroom")),
         ]
         return m
 

@@ -28,14 +28,20 @@ def stages_of(lanes: int, levels: int = LEVELS) -> int:
 
 
 class Total(wiring.Component):
-    """Adds the words of each slice up, and slices to their row's sum. ``tree_stages`` registers stand before the row's."""
+    """Adds the words of each slice up, and slices to their row's sum. ``tree_stages`` registers stand before the row's.
 
-    def __init__(self, word_bits: int, lanes: int, bits: int, levels: int = LEVELS) -> None:
+    With ``slice_first`` a slice is one word before it meets the row's sum: where that is so long that both do not fit into a cycle.
+    """
+
+    def __init__(
+        self, word_bits: int, lanes: int, bits: int, levels: int = LEVELS, slice_first: bool = False
+    ) -> None:
         self._lanes = lanes
         self._levels = levels
         self._bits = bits
         self._slice_bits = (lanes * ((1 << word_bits) - 1)).bit_length()
-        self.tree_stages = stages_of(lanes, levels)
+        self._slice_first = slice_first
+        self.tree_stages = stages_of(lanes, levels) + slice_first
         super().__init__(
             {
                 "terms": In(data.ArrayLayout(unsigned(word_bits), lanes)),
@@ -50,6 +56,8 @@ class Total(wiring.Component):
         words: list[Value] = [self.terms[lane] for lane in range(self._lanes)]
         for stage in range(self.tree_stages):
             added = carry_save(m, words, self._slice_bits, f"tree_{stage}", self._levels)
+            if self._slice_first and stage == self.tree_stages - 1:
+                added = [sum(added)[: self._slice_bits]]
             words = [
                 register(m, word, self.enable[stage], f"partial_{stage}_{i}") for i, word in enumerate(added)
             ]

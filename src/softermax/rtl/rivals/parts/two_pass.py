@@ -54,7 +54,12 @@ class TwoPassSum(wiring.Component):
     """
 
     def __init__(
-        self, lanes: ExponentialLanes, total_bits: int, score: Shape = INT8, levels: int = LEVELS
+        self,
+        lanes: ExponentialLanes,
+        total_bits: int,
+        score: Shape = INT8,
+        levels: int = LEVELS,
+        slice_first: bool = False,
     ) -> None:
         self.lanes = check_lanes(lanes.lanes)
         super().__init__(
@@ -69,7 +74,7 @@ class TwoPassSum(wiring.Component):
         self._wide = score.width > 8
         self.max = WideRowMax(score, self.lanes) if self._wide else RowMax(score, self.lanes)
         self.exponential = lanes
-        self.total = Total(lanes.term_bits, self.lanes, total_bits, levels)
+        self.total = Total(lanes.term_bits, self.lanes, total_bits, levels, slice_first)
         self.max_latency = self.max.stages + 1
         """Cycles from a row's last slice of the first pass until the second pass may begin."""
         self.latency = lanes.stages
