@@ -253,9 +253,7 @@ def test_rivals_are_listed_once_with_silicon_where_it_was_measured(results: Modu
     # A rival that is nearer to the softmax than ours is named in the README.
     assert [one["here"] for one in results.summary()] == ["0.400, 0.250", "0.400, 0.250"]
     # One that is also cheaper, with ours built beside it: by how much, and that ours is beaten.
-    save(
-        results, "rivals", [*rows, rows[0] | built | {"width": 16, "area_um2": 12.4, "pj_per_element": 0.7}]
-    )
+    save(results, "rivals", [*rows, rows[0] | built | {"width": 16, "area_um2": 12.4, "pj_per_element": 0.7}])
     assert [one["here"] for one in results.summary()][2:] == ["12, 10", "0.70, 0.50", "`a`"]
 
 

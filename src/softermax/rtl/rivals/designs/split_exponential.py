@@ -16,13 +16,14 @@ from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rivals.designs.split_exponential import ONE, RECIPROCAL_BITS, SplitExponential
 from softermax.rtl.arithmetic.columns import sum_of
-from softermax.rtl.arithmetic.multiplier import digits_layout, multiply, recode
 from softermax.rtl.arithmetic.rounding import saturate
 from softermax.rtl.pipeline import register
 from softermax.rtl.rivals.parts import LONGEST
 from softermax.rtl.rivals.parts.division import Reciprocal
 from softermax.rtl.rivals.parts.interface import UNNORMED, Kept, TwoPassHardware
+from softermax.rtl.rivals.parts.live import live_enables
 from softermax.rtl.rivals.parts.payloads import words_layout
+from softermax.rtl.rivals.parts.row_factor import partial_products, recoded
 from softermax.rtl.rivals.parts.row_normalization import LaneUnit, RowNormalization
 from softermax.rtl.rivals.parts.two_pass import ExponentialLanes, TwoPassSum, finished_layout
 
@@ -106,47 +107,44 @@ class TimesReciprocal(LaneUnit):
     """Exponentials times the row's reciprocal, shifted by the leading one of its sum, rounded half up, saturated.
 
     stage 1   words; the reciprocal's digits, once for a few lanes        | exponentials, digits
-    stage 2   product                                                     | its bits that count
+    stage 2   partial products                                            | product in two words
+    stage 3   added                                                       | its bits that count
     then      the shift
     A lane whose exponential is 0 stands still.
     """
 
     def __init__(self, lanes: int, factor: data.StructLayout) -> None:
-        super().__init__(words_layout(unsigned(WORD_BITS), lanes), factor, unsigned(16), lanes, stages=2)
+        super().__init__(words_layout(unsigned(WORD_BITS), lanes), factor, unsigned(16), lanes, stages=3)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        digits = recode(m, self.factor.quotient, RECIPROCAL_BITS)
-        # A sum's leading one stands at that of exp(0) or above.
-        beyond = self.factor.one
+        digits = recoded(m, self.factor.quotient, "digits")
         for start in range(0, self.lanes, _GROUP):
             lanes = range(start, min(start + _GROUP, self.lanes))
             words = [self.kept.u[lane] for lane in lanes]
             live = [word.any() for word in words]
-            some = Signal(name=f"some_{start}")
-            m.d.comb += some.eq(Cat(live).any())
-            factor = Signal(digits_layout(RECIPROCAL_BITS), reset_less=True, name=f"factor_{start}")
-            beyond_1 = register(m, beyond, self.enable[0] & some, f"beyond_1_{start}")
-            some_1 = register(m, some, self.enable[0], f"some_1_{start}")
-            with m.If(self.enable[0] & some):
-                m.d.sync += factor.eq(digits)
-            beyond_2 = register(m, beyond_1, self.enable[1] & some_1, f"beyond_2_{start}")
+            enables, _ = live_enables(m, Cat(live).any(), self.enable, f"some_{start}")
+            factor = register(m, digits.as_value(), enables[0], f"factor_{start}")
+            # A sum's leading one stands at that of exp(0) or above.
+            beyond = self.factor.one
+            for stage, enable in enumerate(enables):
+                beyond = register(m, beyond, enable, f"beyond_{stage}_{start}")
             for lane, word, moves in zip(lanes, words, live, strict=True):
-                self._lane(m, lane, word, moves, factor, beyond_2)
+                self._lane(m, lane, word, moves, data.View(digits.shape(), factor), beyond)
         return m
 
     def _lane(
         self, m: Module, lane: int, word: Value, moves: Value, factor: data.View, beyond: Value
     ) -> None:
-        live_1 = register(m, moves, self.enable[0], f"live_1_{lane}")
-        live_2 = register(m, live_1, self.enable[1], f"live_2_{lane}")
-        e = register(m, exponential_of(word), self.enable[0] & moves, f"e_{lane}")
-        product = multiply(m, e, factor, RECIPROCAL_BITS, f"product_{lane}", largest=ONE)
+        enables, live = live_enables(m, moves, self.enable, f"lane_{lane}")
+        e = register(m, exponential_of(word), enables[0], f"e_{lane}")
+        addends = partial_products(m, e, factor, WORD_BITS + RECIPROCAL_BITS, f"product_{lane}")
+        a, b = (register(m, addend, enables[1], f"addend_{lane}_{i}") for i, addend in enumerate(addends))
         # At least the fraction is shifted out, but for the bit that rounds.
-        counts = register(m, product[WORD_BITS:], self.enable[1] & live_1, f"counts_{lane}")
-        shifted = counts >> beyond
+        product = (a + b)[WORD_BITS : WORD_BITS + RECIPROCAL_BITS]
+        shifted = register(m, product, enables[2], f"counts_{lane}") >> beyond
         rounded = saturate(shifted[1:] + shifted[0], 16)
-        m.d.comb += self.y[lane].eq(Mux(live_2, rounded, 0))
+        m.d.comb += self.y[lane].eq(Mux(live, rounded, 0))
 
 
 class SplitExponentialHardware(TwoPassHardware):
