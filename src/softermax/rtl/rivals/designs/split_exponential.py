@@ -15,7 +15,7 @@ from amaranth.lib import data
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rivals.designs.split_exponential import ONE, RECIPROCAL_BITS, SplitExponential
-from softermax.rtl.arithmetic.columns import sum_of
+from softermax.rtl.arithmetic.columns import addends
 from softermax.rtl.arithmetic.rounding import saturate
 from softermax.rtl.pipeline import register
 from softermax.rtl.rivals.parts import LONGEST
@@ -41,13 +41,14 @@ class SplitLanes(ExponentialLanes):
 
     stage 1   distance                                    | its 12 bits that count
     stage 2   both table entries                          | entries
-    stage 3   product                                     | its upper half
+    stage 3   partial products                            | product in two words
+    stage 4   added                                       | its upper half
     A lane whose exponential is 0 stands still.
     """
 
     def __init__(self, design: SplitExponential, lanes: int) -> None:
         self._tables = design.tables()
-        super().__init__(SCORE.width, WORD_BITS, WORD_BITS + 1, lanes, stages=3)
+        super().__init__(SCORE.width, WORD_BITS, WORD_BITS + 1, lanes, stages=4)
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -58,24 +59,23 @@ class SplitLanes(ExponentialLanes):
     def _lane(self, m: Module, lane: int) -> None:
         distance = self.distance[lane]
         bits = 8 + (_UPPER - 1).bit_length()
-        live = [self.mask[lane] & ~distance[bits:].any()]
-        at = register(m, distance[:bits], self.enable[0] & live[0], f"distance_1_{lane}")
-        live.append(register(m, live[0], self.enable[0], f"live_1_{lane}"))
+        moves = self.mask[lane] & ~distance[bits:].any()
+        enables, live = live_enables(m, moves, self.enable, f"lane_{lane}")
+        at = register(m, distance[:bits], enables[0], f"distance_1_{lane}")
         high, low = (table.tolist() for table in self._tables)
-        upper = register(
-            m, _entry(m, high[:_UPPER], at[8:], f"high_{lane}"), self.enable[1] & live[1], f"upper_{lane}"
-        )
-        lower = register(m, _entry(m, low, at[:8], f"low_{lane}"), self.enable[1] & live[1], f"lower_{lane}")
-        live.append(register(m, live[1], self.enable[1], f"live_2_{lane}"))
+        upper = register(m, _entry(m, high[:_UPPER], at[8:], f"high_{lane}"), enables[1], f"upper_{lane}")
+        lower = register(m, _entry(m, low, at[:8], f"low_{lane}"), enables[1], f"lower_{lane}")
         rows = [(lower & bit.replicate(len(lower)), place) for place, bit in enumerate(upper)]
-        product = Signal(2 * WORD_BITS + 1, name=f"product_{lane}")
-        m.d.comb += product.eq(sum_of(m, rows, 0, len(product), f"product_{lane}_rows"))
+        size = 2 * WORD_BITS + 1
+        words = addends(m, rows, 0, size, f"product_{lane}")
+        a, b = (register(m, word, enables[2], f"addend_{lane}_{i}") for i, word in enumerate(words))
+        product = Signal(size, name=f"product_{lane}")
+        m.d.comb += product.eq(a + b)
         # exp(0), and nothing else, has a bit more than waits.
         word = product[WORD_BITS:-1] | product[-1].replicate(WORD_BITS)
-        kept = register(m, word, self.enable[2] & live[2], f"word_{lane}")
-        live_3 = register(m, live[2], self.enable[2], f"live_3_{lane}")
+        kept = register(m, word, enables[3], f"word_{lane}")
         u = Signal(WORD_BITS, name=f"u_{lane}")
-        m.d.comb += [u.eq(Mux(live_3, kept, 0)), self.u[lane].eq(u), self.terms[lane].eq(exponential_of(u))]
+        m.d.comb += [u.eq(Mux(live, kept, 0)), self.u[lane].eq(u), self.terms[lane].eq(exponential_of(u))]
 
 
 def _entry(m: Module, table: list[int], index: Value, name: str) -> Value:
@@ -138,8 +138,8 @@ class TimesReciprocal(LaneUnit):
     ) -> None:
         enables, live = live_enables(m, moves, self.enable, f"lane_{lane}")
         e = register(m, exponential_of(word), enables[0], f"e_{lane}")
-        addends = partial_products(m, e, factor, WORD_BITS + RECIPROCAL_BITS, f"product_{lane}")
-        a, b = (register(m, addend, enables[1], f"addend_{lane}_{i}") for i, addend in enumerate(addends))
+        words = partial_products(m, e, factor, WORD_BITS + RECIPROCAL_BITS, f"product_{lane}")
+        a, b = (register(m, one, enables[1], f"addend_{lane}_{i}") for i, one in enumerate(words))
         # At least the fraction is shifted out, but for the bit that rounds.
         product = (a + b)[WORD_BITS : WORD_BITS + RECIPROCAL_BITS]
         shifted = register(m, product, enables[2], f"counts_{lane}") >> beyond
