@@ -100,11 +100,18 @@ def _scatter(axis: Any, rows: Sequence[Row], cost: str, label: str) -> None:
     best = front(rows, cost)
     line = [row for name in best for row in rows if row["name"] == name]
     axis.step([r[cost] for r in line], [r[ERROR] for r in line], where="post", color="#9aa5b1", lw=1)
-    for row in rows:
+    for index, row in enumerate(sorted(rows, key=lambda row: float(row[cost]))):
         ours = row["kind"] == "ours"
         axis.scatter(row[cost], row[ERROR], color="#3b6fd4" if ours else "#d1495b", zorder=3)
         weight = "bold" if row["name"] in best else "normal"
-        at = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 7, "fontweight": weight}
+        # Above and below in turn: neighbours are often alike.
+        at = {
+            "xytext": (4, -11 if index % 2 else 4),
+            "textcoords": "offset points",
+            "fontsize": 7,
+            "fontweight": weight,
+        }
         axis.annotate(row["name"], (row[cost], row[ERROR]), **at)
     axis.set(xscale="log", xlabel=label)
+    axis.margins(x=0.2)
     axis.set_ylim(bottom=0)

@@ -39,8 +39,8 @@ class Reciprocal(wiring.Component):
     stage 4   y = the sum of both                                          | x, y
     """
 
-    cycles = 4 * PRODUCTS + 2
-    """From a sum to its reciprocal."""
+    cycles = 4 * PRODUCTS + 2 + 3
+    """From a sum to its reciprocal, at most: other rows in the ring may let it wait for three."""
     interval = PRODUCTS
     """Cycles between two sums, where many follow each other."""
 
