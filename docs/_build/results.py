@@ -393,10 +393,11 @@ def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
                 continue
             less = [r for r in found if r["kind"] == "rival" and r[cost] < ours[cost]]
             if less:
-                best = min(less, key=lambda r: r[cost])
+                less.sort(key=lambda r: float(r[cost]), reverse=True)
+                names = ", ".join(f"`{r['name']}`" for r in less)
                 add(
-                    f"{what}, {where}: `{ours['name']}`, and less, `{best['name']}`",
-                    f"{ours[cost]:{form}}, {best[cost]:{form}}",
+                    f"{what}, {where}: `{ours['name']}`, and less, {names}",
+                    ", ".join(f"{r[cost]:{form}}" for r in (ours, *less)),
                     "",
                     "rivals",
                 )

@@ -104,13 +104,11 @@ def _scatter(axis: Any, rows: Sequence[Row], cost: str, label: str) -> None:
         ours = row["kind"] == "ours"
         axis.scatter(row[cost], row[ERROR], color="#3b6fd4" if ours else "#d1495b", zorder=3)
         weight = "bold" if row["name"] in best else "normal"
-        # Above and below in turn: neighbours are often alike.
-        at = {
-            "xytext": (4, -11 if index % 2 else 4),
-            "textcoords": "offset points",
-            "fontsize": 7,
-            "fontweight": weight,
-        }
+        # Right above and left below in turn: neighbours are often alike.
+        at: dict[str, Any] = (
+            {"xytext": (-4, -11), "ha": "right"} if index % 2 else {"xytext": (4, 4), "ha": "left"}
+        )
+        at |= {"textcoords": "offset points", "fontsize": 7, "fontweight": weight}
         axis.annotate(row["name"], (row[cost], row[ERROR]), **at)
     axis.set(xscale="log", xlabel=label)
     axis.margins(x=0.2)
