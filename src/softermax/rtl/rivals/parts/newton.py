@@ -1,4 +1,4 @@
-"""gemmlowp's reciprocal by three Newton steps, with one multiplier that all lanes and up to four rows share."""
+"""gemmlowp's reciprocal by three Newton steps, with one multiplier that all lanes and up to five rows share."""
 
 from __future__ import annotations
 
@@ -29,18 +29,19 @@ def reciprocal_layout() -> data.StructLayout:
 class Reciprocal(wiring.Component):
     """Sums in, their reciprocals out, in order.
 
-    A row's number goes round a ring of four stages, once for each of its `PRODUCTS`; every stage may hold another row. All
+    A row's number goes round a ring of five stages, once for each of its `PRODUCTS`; every stage may hold another row. All
     products are of y, so that it alone is recoded: with half the normalised sum, then with what that leaves of 1.
 
     entry     the sum, below `HIGHEST`, shifted up to its leading one      | half of it, the shift
     stage 1   y in digits, partial products                                | product in two words
-    stage 2   added, rounded                                               | upper half
-    stage 3   the line's constant or y, the product once or four times    | what is added to what; x = 1 - product
-    stage 4   y = the sum of both                                          | x, y
+    stage 2   lower half added, rounded                                    | its carry; upper halves
+    stage 3   upper half added                                             | upper half
+    stage 4   the line's constant or y, the product once or four times     | what is added to what; x = 1 - product
+    stage 5   y = the sum of both                                          | x, y
     """
 
-    cycles = 4 * PRODUCTS + 2 + 3
-    """From a sum to its reciprocal, at most: other rows in the ring may let it wait for three."""
+    cycles = 5 * PRODUCTS + 2 + 4
+    """From a sum to its reciprocal, at most: other rows in the ring may let it wait for four."""
     interval = PRODUCTS
     """Cycles between two sums, where many follow each other."""
 
@@ -69,40 +70,37 @@ class Reciprocal(wiring.Component):
                 "left": range(PRODUCTS),
             }
         )
-        slots = [Signal(row, reset_less=True, name=f"slot_{i}") for i in range(4)]
-        valid = [Signal(name=f"slot_valid_{i}") for i in range(4)]
-        first, second, third, fourth = slots
+        slots = [Signal(row, reset_less=True, name=f"slot_{i}") for i in range(5)]
+        valid = [Signal(name=f"slot_valid_{i}") for i in range(5)]
+        first, *_, fourth, fifth = slots
         digits = recoded(m, first.y, "digits")
         addends = partial_products(m, first.x, digits, 64, "product", added=1 << 30)
         a, b = (register(m, word, advance & valid[0], f"addend_{i}") for i, word in enumerate(addends))
-        upper = register(m, (a + b)[31:63], advance & valid[1], "upper").as_signed()
+        carry = register(m, (a[:31] + b[:31])[31], advance & valid[1], "carry")
+        a, b = (register(m, w[31:63], advance & valid[1], f"upper_{i}") for i, w in enumerate((a, b)))
+        upper = register(m, (a + b + carry)[:32], advance & valid[2], "upper").as_signed()
 
         # After the line and after each step y is new, between them x.
-        line = third.left == PRODUCTS - 1
+        line = fourth.left == PRODUCTS - 1
         step = register(
             m,
             Mux(line, upper, Cat(Const(0, 2), upper[:-2]).as_signed()),
-            advance & valid[2],
+            advance & valid[3],
             "step",
         ).as_signed()
-        y, new_y = Signal(Shape(32, True)), ~fourth.left[0]
+        y, new_y = Signal(Shape(32, True)), ~fifth.left[0]
         m.d.comb += [
-            y.eq(fourth.y + step),
-            done.eq(valid[3] & (fourth.left == 0)),
-            room.eq(~valid[3] | done),
+            y.eq(fifth.y + step),
+            done.eq(valid[4] & (fifth.left == 0)),
+            room.eq(~valid[4] | done),
         ]
         with m.If(advance):
             m.d.sync += [valid[0].eq(Mux(room, offered, 1)), Cat(*valid[1:]).eq(Cat(*valid[:-1]))]
-            with m.If(valid[0]):
-                m.d.sync += second.eq(first)
-            with m.If(valid[1]):
-                m.d.sync += third.eq(second)
-            with m.If(valid[2]):
-                m.d.sync += [
-                    fourth.eq(third),
-                    fourth.y.eq(Mux(line, SEED, third.y)),
-                    fourth.x.eq(ONE - upper),
-                ]
+            for there, before, after in zip(valid, slots, slots[1:], strict=False):
+                with m.If(there):
+                    m.d.sync += after.eq(before)
+            with m.If(valid[3]):
+                m.d.sync += [fifth.y.eq(Mux(line, SEED, fourth.y)), fifth.x.eq(ONE - upper)]
             with m.If(room), m.If(offered):
                 m.d.sync += [
                     first.half.eq(half),
@@ -113,11 +111,11 @@ class Reciprocal(wiring.Component):
                 ]
             with m.Else():
                 m.d.sync += [
-                    first.half.eq(fourth.half),
-                    first.headroom.eq(fourth.headroom),
-                    first.y.eq(Mux(new_y, y, fourth.y)),
-                    first.x.eq(Mux(new_y, fourth.half, fourth.x)),
-                    first.left.eq(fourth.left - 1),
+                    first.half.eq(fifth.half),
+                    first.headroom.eq(fifth.headroom),
+                    first.y.eq(Mux(new_y, y, fifth.y)),
+                    first.x.eq(Mux(new_y, fifth.half, fifth.x)),
+                    first.left.eq(fifth.left - 1),
                 ]
         into_out = done & advance
         with m.If(into_out | out.ready):
@@ -126,7 +124,7 @@ class Reciprocal(wiring.Component):
         m.d.comb += [
             # Twice y, which is 1 at most.
             out.p.inverse.eq(Mux(found[30], HIGHEST, Cat(Const(0, 1), found))),
-            out.p.headroom.eq(register(m, fourth.headroom, into_out, "inverse_headroom")),
+            out.p.headroom.eq(register(m, fifth.headroom, into_out, "inverse_headroom")),
         ]
         return m
 
