@@ -154,7 +154,10 @@ class SplitExponentialHardware(TwoPassHardware):
     def make(self, unit: str, design: SplitExponential, lanes: int) -> Any:
         if unit == UNNORMED:
             return TwoPassSum(SplitLanes(design, lanes), _TOTAL_BITS, SCORE)
-        row = Reciprocal(finished_layout(_TOTAL_BITS), RECIPROCAL_BITS, least=ONE, per_cycle=2)
+        # Without it 32 lanes just miss the clock.
+        row = Reciprocal(
+            finished_layout(_TOTAL_BITS), RECIPROCAL_BITS, least=ONE, per_cycle=2, select=lanes > 16
+        )
         return RowNormalization(row, TimesReciprocal(lanes, row.factor.shape()))
 
     def scores_of(self, raw: IntArray) -> IntArray:

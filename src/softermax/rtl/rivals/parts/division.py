@@ -45,6 +45,9 @@ class Division(RowUnit):
         total: Value = self.finished.total
         return total
 
+    def _subtracted(self, value: Value, multiple: Value) -> Value:
+        return value - multiple
+
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         take, working = self.start, Signal()
@@ -68,7 +71,7 @@ class Division(RowUnit):
         fits: list[Value] = []
         for multiple in multiples:
             difference = Signal(len(shifted) + 1, name=f"difference_{len(fits)}")
-            m.d.comb += difference.eq(shifted - multiple)
+            m.d.comb += difference.eq(self._subtracted(shifted, multiple))
             fits.append(~difference[-1])
             left = Mux(fits[-1], difference, left)
         # The larger multiples fit only where the smaller ones do.
@@ -85,16 +88,29 @@ class Reciprocal(Division):
     """The reciprocal of a row's sum in ``bits`` bits, whatever its size: ``2^(bits + p) // total``, where p is the position of the
     sum's leading one; at most all ones. ``one`` is how far p is above that of ``least``, a power of two.
 
-    The sum is shifted until its leading one stands at the top: the dividend is a constant.
+    The sum is shifted until its leading one stands at the top: the dividend is a constant. With ``select`` a subtraction's upper half
+    is there for either borrow of the lower one, which then only selects.
     """
 
-    def __init__(self, finished: data.StructLayout, bits: int, least: int, per_cycle: int = 1) -> None:
+    def __init__(
+        self, finished: data.StructLayout, bits: int, least: int, per_cycle: int = 1, select: bool = False
+    ) -> None:
+        self._select = select
         top = finished["total"].width - 1
         self._lowest = least.bit_length() - 1
         # One less than the power of two: what would be a bit more is then all ones, and nothing else changes.
         dividend = (1 << (top + bits)) - 1
         one = unsigned((top - self._lowest).bit_length())
         super().__init__(dividend, finished, 1 << top, per_cycle, more={"one": one})
+
+    def _subtracted(self, value: Value, multiple: Value) -> Value:
+        if not self._select:
+            return super()._subtracted(value, multiple)
+        half = len(value) // 2
+        lower = value[:half] - multiple[:half]
+        upper = value[half:] - multiple[half:]
+        borrowed = value[half:] - multiple[half:] - 1
+        return Cat(lower[:half], Mux(lower[half], borrowed, upper))
 
     def _divisor(self, m: Module) -> Value:
         total, lowest = self.finished.total, self._lowest
