@@ -160,7 +160,7 @@ NOT_MEASURED = {
     "how-it-works.md": {"9 %"},  # 2^(1/8)
     "models.md": {"95 %"},  # an interval
     "onnx.md": {"5 %"},  # a limit
-    "silicon.md": {"100 %", "70 %"},  # the utilisation that the floorplan is given
+    "silicon.md": {"100 %"},
 }
 
 

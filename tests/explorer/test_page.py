@@ -647,7 +647,7 @@ def test_the_unit_can_be_saved_as_verilog(page: Page) -> None:
         page.set("unit", unit)
         page.element("#save-verilog").click()
         text = _downloaded(page, f"{name}.v").read_text(encoding="utf-8")
-        assert f"module {name}(" in text
+        assert f"module {name} (" in text
         assert "slice_width = 2" in text
 
 

@@ -1,5 +1,7 @@
 """Additive masks and biases, and slices that stay where they are when a cache drops keys."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -19,7 +21,7 @@ class Attention(torch.nn.Module):
 
     def __init__(self, spec):
         super().__init__()
-        self.config = type("Config", (), {"softermax": get_spec(spec).to_dict()})()
+        self.config = SimpleNamespace(softermax=get_spec(spec).to_dict())
 
 
 def attend(spec, scores, mask):
