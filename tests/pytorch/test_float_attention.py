@@ -19,10 +19,12 @@ def path(request, monkeypatch):
     return request.param
 
 
-def operands(batch=2, heads=3, queries=37, keys=37, size=32):
+def operands(batch=2, heads=3, queries=37, keys=37, size=32, groups=1):
+    """Q and K in eighths: their products are exact, so that scores are the same whatever order a BLAS adds in."""
     generator = torch.Generator().manual_seed(size)
-    lengths = (queries, keys, keys)
-    return [torch.randn(batch, n, heads, size, generator=generator).transpose(1, 2) * 3 for n in lengths]
+    shapes = ((queries, heads), (keys, heads // groups), (keys, heads // groups))
+    q, k, v = (torch.randn(batch, *shape, size, generator=generator).transpose(1, 2) * 3 for shape in shapes)
+    return (q * 8).round() / 8, (k * 8).round() / 8, v
 
 
 def plainly(q, k, v, spec, scale, mask=None):
@@ -63,6 +65,7 @@ def test_chunks_do_not_change_a_bit(monkeypatch, chunk):
     mask = torch.rand(2, 3, 37, 37, generator=torch.Generator().manual_seed(1)) > 0.3
     want = fused.float_attention(q, k, v, PRESETS["paper"], 0.2, mask)
     monkeypatch.setattr(fused, "CHUNK", chunk)
+    monkeypatch.setattr(fused, "FEW", 1000)
     assert torch.equal(fused.float_attention(q, k, v, PRESETS["paper"], 0.2, mask), want)
 
 
@@ -76,6 +79,59 @@ def test_threads_do_not_change_a_bit():
         assert torch.equal(fused.float_attention(q, k, v, PRESETS["paper"], 0.2), one)
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("queries", [3, 37])
+def test_heads_share_keys_and_values(path, queries):
+    q, k, v = operands(heads=6, queries=queries, groups=3)
+    spec = PRESETS["paper"]
+    repeated = (x.repeat_interleave(3, dim=1) for x in (k, v))
+    assert torch.equal(
+        fused.float_attention(q, k, v, spec, 0.2), fused.float_attention(q, *repeated, spec, 0.2)
+    )
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.05, 0.5, 20.0, 1e30])
+def test_scores_that_saturate_and_words_that_are_zero(path, scale):
+    """Rows with hardly a word that is not zero, and with none, take other ways through the kernel."""
+    q, k, v = operands(keys=300)
+    spec = get_spec("row-scaled+fold")
+    got, want = (f(q, k, v, spec, scale) for f in (fused.float_attention, plainly))
+    assert (got - want).abs().max() < 1e-4
+
+
+def test_rows_as_many_as_fill_no_tile(path):
+    q, k, v = operands(batch=1, heads=1, queries=64)
+    whole = fused.float_attention(q, k, v, PRESETS["paper"], 0.2)
+    for queries in range(16, 36):
+        assert torch.equal(
+            fused.float_attention(q[:, :, :queries], k, v, PRESETS["paper"], 0.2), whole[:, :queries]
+        )
+
+
+def test_values_of_another_size_and_layout(path):
+    q, k, _ = operands()
+    v = torch.randn(2, 3, 20, 37, generator=torch.Generator().manual_seed(1)).transpose(2, 3)
+    k = k.transpose(2, 3).contiguous().transpose(2, 3)
+    spec = PRESETS["paper"]
+    got, want = (f(q, k, v, spec, 0.2) for f in (fused.float_attention, plainly))
+    assert (got - want).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("k", "v"),
+    [
+        ((2, 3, 9, 31), (2, 3, 9, 32)),
+        ((2, 2, 9, 32), (2, 2, 9, 32)),
+        ((2, 3, 9, 32), (2, 3, 8, 32)),
+        ((1, 3, 9, 32), (1, 3, 9, 32)),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(k, v):
+    with pytest.raises(ValueError, match="do not fit: must be"):
+        fused.float_attention(
+            torch.zeros(2, 3, 20, 32), torch.zeros(k), torch.zeros(v), PRESETS["paper"], 1.0
+        )
 
 
 def test_nothing_to_attend_to_gives_zeros(path):

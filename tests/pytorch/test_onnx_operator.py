@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,11 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
+from softermax import golden
 from softermax.functional import softermax
 from softermax.nn import Softermax
 from softermax.pytorch import onnx as body
+from softermax.pytorch import onnx_lean
 from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
 from softermax.verify import Body, check, score_cases
 
@@ -48,23 +49,58 @@ def test_onnxruntime_computes_the_golden_models_words() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_each_lane_looks_its_output_word_up(name: str) -> None:
-    """By its distance and its row's sum, in one table: few nodes, and a mask that broadcasts is not expanded."""
+def test_few_nodes(name: str) -> None:
+    """None of them grows with the slices: two look-ups per score, and what a row needs besides."""
     spec = PRESETS[name]
-    file: Any = io.BytesIO()
-    inputs = (torch.zeros(2, 3, 20), torch.ones(2, 1, 20, dtype=torch.bool))
-    axes = {"x": {2: "columns"}, "mask": {2: "columns"}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Softermax(spec=spec).eval(), inputs, file, dynamo=False, opset_version=18, input_names=["x", "mask"],
-            dynamic_axes=axes,
-        )  # fmt: skip
-    graph = onnx.load_from_string(file.getvalue()).graph
-    nodes = collections.Counter(node.op_type for node in graph.node if node.op_type != "Constant")
-    assert nodes["GatherElements"] == 0
-    assert nodes.total() <= (70 if spec.slice_width is None else 190)
-    assert not any("mask" in node.input for node in graph.node if node.op_type == "Expand")
+    nodes = body.operator_nodes(spec)
+    assert nodes.total() <= (20 if spec.slice_width is None else 49)
+    assert body.operator_nodes(spec.replace(base="fold")).total() == nodes.total() + 1
+    assert nodes["GatherElements"] == nodes["Expand"] == nodes["Constant"] == 0
+
+
+def test_a_spec_that_has_no_lean_form_has_the_other() -> None:
+    spec = PRESETS["paper"].replace(input_rounding="half-up")
+    assert not onnx_lean.takes(spec)
+    assert onnx_lean.takes(PRESETS["paper"])
+    assert body.operator_nodes(spec).total() > 100
+
+
+EDGES = {
+    "sums saturate": PRESETS["paper"].replace(powsum="Q(6,6)"),
+    "narrow scores": PRESETS["paper"].replace(input="Q(5,2)", slice_width=4),
+    "floor max": PRESETS["row-scaled"].replace(
+        max_rounding="truncate", slice_width=3, powsum_rounding="half-even"
+    ),
+    "lean, one by one": PRESETS["lean"].replace(slice_width=1, powsum_rounding="truncate"),
+    "whole rows": PRESETS["lean-row-scaled"].replace(slice_width=None, powsum="Q(10,6)"),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_rows_in_which_the_max_grows_often(name: str) -> None:
+    """Each slice a little above the one before, and sums that saturate on the way: where the running sum is hardest."""
+    spec = EDGES[name]
+    assert onnx_lean.takes(spec)
+    generator = np.random.default_rng(3)
+    columns = 40 * (spec.slice_width or 2)
+    rising = np.linspace(spec.input.low, spec.input.high, columns).astype(np.int64)
+    rows = [rising, rising[::-1], np.full(columns, spec.input.high), np.full(columns, spec.input.low)]
+    rows += [
+        np.clip(rising + generator.integers(-8, 9, columns), spec.input.low, spec.input.high)
+        for _ in range(40)
+    ]
+    rows += [np.sort(generator.integers(spec.input.low, spec.input.high + 1, columns)) for _ in range(40)]
+    raw = np.stack(rows)
+    mask = generator.random(raw.shape) < 0.8
+    mask[:4] = True
+    mask[4, : columns // 2] = False
+    mask[5] = False
+    (registered,) = body.bodies()
+    words, exponent = registered.run(spec, raw, mask)
+    want = golden.softermax(raw, spec, mask)
+    assert (words == want.words).all()
+    if spec.output_mode == "row-scaled":
+        assert (exponent == want.exponent).all()
 
 
 @pytest.mark.parametrize("name", OTHERS)

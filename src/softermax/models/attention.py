@@ -89,13 +89,13 @@ def softermax_attention(
     `softermax.gpu.float_attention`).
     """
     spec = _module_spec(module)
-    key, value = _repeated(query, key), _repeated(query, value)
     if (
         position_bias is None
         and isinstance(spec, SoftermaxSpec)
         and _fuses(module, query, key, value, attention_mask, spec, dropout, others)
     ):
         return _fused(module, query, key, value, attention_mask, scaling, spec, others), None
+    key, value = _repeated(query, key), _repeated(query, value)
     if (
         position_bias is None
         and isinstance(spec, SoftermaxSpec | DeferredSpec)

@@ -1,5 +1,7 @@
 """Softermax in ONNX: standard operators, bit-exact in onnxruntime, or the compiled one of `onnx_operator`.
 
+The exporter that traces gets the few nodes of `onnx_lean`, where a spec has that form. Else, and from ``torch.export``:
+
 The words are those of `words.py`, with other primitives: ONNX has neither shifts nor a float's bits nor a
 running maximum, but products with powers of two, table look-ups and sums of exact floats, which every
 runtime computes alike. They take over while PyTorch exports to ONNX, and within `exportable`.
@@ -10,8 +12,8 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,12 +23,11 @@ from softermax.spec import AnySpec, SoftermaxSpec
 if not TYPE_CHECKING:
     need("torch", "torch")
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from softermax import golden
-from softermax.pytorch import onnx_operator, words
+from softermax.pytorch import onnx_lean, onnx_operator, words
+from softermax.pytorch.onnx_tables import distances_of, tables
 
 if TYPE_CHECKING:
     from softermax.fixedpoint import IntArray
@@ -82,7 +83,7 @@ class OnnxPrimitives(words.Primitives):
         Runtimes make a pass through memory of each operation, and a row has more lanes than distances. Where sums make
         few differences, all words there are lie in one table; else a row's are computed once.
         """
-        distances = _distances(spec)
+        distances = distances_of(spec)
         if not distances:
             return super().finished(lanes, unnormed, maximum, powsum, spec)
         last = maximum[..., -1]
@@ -105,67 +106,6 @@ class OnnxPrimitives(words.Primitives):
         )
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """What a row's sum decides: its state, and by states the output words of all distances and the leading one."""
-
-    states: tuple[int, ...]
-    """Of every sum; where ``exact`` is a number, of the sums below it, then of the others without their last bits."""
-    exact: int | None
-    drop: int
-    words: tuple[float, ...]
-    leading_ones: tuple[int, ...]
-
-
-_MOST_SUM_BITS, _MOST_STATES = 24, 1 << 16
-_MOST_WORDS = 1 << 18
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def tables(spec: SoftermaxSpec) -> _Tables | None:
-    return _tables(spec)
-
-
-@lru_cache(maxsize=64)
-def _tables(spec: SoftermaxSpec) -> _Tables | None:
-    """By the golden model. None where they would be large: sums of many bits, or reciprocals of many values."""
-    bits, distances = spec.powsum.bits, _distances(spec)
-    if bits > _MOST_SUM_BITS:
-        return None
-    leading_one, recip = golden.reciprocal(np.arange(1 << bits), spec)
-    pairs, states = np.unique(leading_one * (1 << 32) + recip, return_inverse=True)
-    split = _split(states, bits)
-    if split is None or len(pairs) * len(distances) > _MOST_WORDS:
-        return None
-    exact, drop = split
-    found = states if exact is None else np.concatenate([states[:exact], states[:: 1 << drop]])
-    leading_one, recip = pairs >> 32, pairs & 0xFFFFFFFF
-    if spec.normalization == "row-products":
-        products = golden.row_products(recip, spec)[:, None]
-        steps = np.broadcast_to(np.array(distances), (len(pairs), 1, len(distances)))
-        y, _ = golden.normalize_scores(steps, 0, leading_one[:, None, None], products, spec)
-    else:
-        numerators = np.array(words.plan(spec).unnormed[-len(distances) :]).astype(np.int64)
-        y = golden.normalize(numerators, leading_one[:, None], recip[:, None], spec)
-    return _Tables(
-        tuple(found.tolist()),
-        exact,
-        drop,
-        tuple(y.ravel().astype(float).tolist()),
-        tuple(leading_one.tolist()),
-    )
-
-
-def _split(states: IntArray, bits: int) -> tuple[int | None, int] | None:
-    """From which sum on how many of its last bits make no difference, so that a table of `_MOST_STATES` is enough."""
-    for low in range((bits + 1) // 2, bits):
-        drop = bits - low
-        blocks = states.reshape(-1, 1 << drop)[(1 << low) >> drop :]
-        if (blocks == blocks[:, :1]).all():
-            return 1 << low, drop
-    return (None, 0) if 1 << bits <= _MOST_STATES else None
-
-
 def _row_words(
     distances: tuple[int, ...],
     leading_one: Tensor,
@@ -181,30 +121,6 @@ def _row_words(
     entries = words.plan(spec).unnormed[-len(distances) :]
     numerators = torch.tensor(entries, dtype=kind).unsqueeze(0)
     return words.normalize(numerators, leading_one, recip, spec, primitives)
-
-
-@lru_cache(maxsize=64)
-def _distances(spec: SoftermaxSpec) -> tuple[int, ...]:
-    """Raw differences x - m from the highest that leaves no output word, whatever the row, to the largest there is.
-
-    None where a lane's word depends on more than that, or on too wide a word to be counted through.
-    """
-    p = words.plan(spec)
-    if not p.narrow:
-        return ()
-    one = 1 << spec.input.fraction
-    if spec.normalization == "row-products":
-        # Shifts of more than the product's bits and one leave nothing; a sum's leading one is at 0 or above.
-        by = spec.product.fraction - spec.output.fraction
-        if spec.output_mode == "fixed":
-            by -= spec.powsum.fraction
-        lowest = (min(by, 0) - spec.product.bits - 2) * one
-    elif spec.slice_width is None or spec.unnormed_rounding == "truncate":
-        zeros = next(i for i, word in enumerate(p.unnormed) if word)
-        lowest = p.first - 1 + zeros - 1
-    else:
-        return ()
-    return tuple(range(lowest, one))
 
 
 PRIMITIVES = OnnxPrimitives()
@@ -268,6 +184,8 @@ def _exported(spec: AnySpec) -> SoftermaxSpec:
 
 def softermax(raw: Tensor, mask: Tensor | None, spec: SoftermaxSpec) -> tuple[Tensor, Tensor]:
     """Like `words.softermax`, from floats that hold raw words to floats that hold words."""
+    if _traced() and onnx_lean.takes(_exported(spec)):
+        return onnx_lean.softermax(raw, mask, spec)
     return words.softermax(raw, mask, _exported(spec), PRIMITIVES)
 
 
@@ -275,9 +193,16 @@ def probabilities(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
     """Like `words.probabilities`, whatever is masked; NaN where another score is NaN or infinite."""
     if _asked == "custom" and x.dtype == torch.float32:
         return onnx_operator.probabilities(x, keep, spec)
+    if x.dtype == torch.float32 and _traced() and onnx_lean.takes(_exported(spec)):
+        return onnx_lean.probabilities(x, keep, _exported(spec))
     if keep is not None:
         x = torch.where(keep, x, torch.zeros((), dtype=x.dtype, device=x.device))
     return words.probabilities(x, keep, _exported(spec), PRIMITIVES)
+
+
+def _traced() -> bool:
+    """Whether the exporter at work traces, and so takes nodes as they are given."""
+    return bool(torch._C._is_tracing())
 
 
 class _Words(nn.Module):
@@ -290,24 +215,51 @@ class _Words(nn.Module):
         return y, leading_one - self.spec.powsum.fraction
 
 
-@lru_cache(maxsize=16)
-def _session(spec: SoftermaxSpec) -> Any:
-    """A spec's graph from words to words, loaded in onnxruntime."""
-    runtime = need("onnxruntime", "onnx")
-    raw = torch.zeros(3, 20, dtype=_carrier(spec))
+class _Scores(nn.Module):
+    def __init__(self, spec: SoftermaxSpec) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        return probabilities(x, mask, self.spec)
+
+
+def _graph_of(module: nn.Module, kind: torch.dtype, given: str, outputs: dict[str, dict[int, str]]) -> bytes:
+    """A file of one Softermax with a mask, for any number of rows and columns."""
     sizes = {0: "rows", 1: "columns"}
     file: Any = io.BytesIO()  # which the exporter takes, and its types do not mention
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         # By tracing, which takes a second where torch.export takes ten; tests compare both.
         torch.onnx.export(
-            _Words(spec).eval(), (raw, torch.ones(3, 20, dtype=torch.bool)), file, dynamo=False,
-            opset_version=18, input_names=["raw", "mask"], output_names=["words", "exponent"],
-            dynamic_axes={"raw": sizes, "mask": sizes, "words": sizes, "exponent": {0: "rows"}},
+            module.eval(), (torch.zeros(3, 20, dtype=kind), torch.ones(3, 20, dtype=torch.bool)), file, dynamo=False,
+            opset_version=18, input_names=[given, "mask"], output_names=list(outputs),
+            dynamic_axes={given: sizes, "mask": sizes, **outputs},
         )  # fmt: skip
+    found: bytes = file.getvalue()
+    return found
+
+
+def operator_nodes(spec: SoftermaxSpec) -> Counter[str]:
+    """The standard operators that Softermax is exported as, from float32 scores and a mask to probabilities.
+
+    Constants are no operators; the two that carry a NaN through, and the two that mask, count.
+    """
+    onnx = need("onnx", "onnx")
+    file = _graph_of(_Scores(spec), torch.float32, "x", {"y": {0: "rows", 1: "columns"}})
+    nodes = onnx.load_from_string(file).graph.node
+    return Counter(node.op_type for node in nodes if node.op_type != "Constant")
+
+
+@lru_cache(maxsize=16)
+def _session(spec: SoftermaxSpec) -> Any:
+    """A spec's graph from words to words, loaded in onnxruntime."""
+    runtime = need("onnxruntime", "onnx")
+    outputs = {"words": {0: "rows", 1: "columns"}, "exponent": {0: "rows"}}
+    file = _graph_of(_Words(spec), _carrier(spec), "raw", outputs)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1
-    return runtime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+    return runtime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
 
 
 def _carrier(spec: SoftermaxSpec) -> torch.dtype:

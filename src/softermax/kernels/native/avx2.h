@@ -7,7 +7,7 @@
 
 #include "attention.h"
 #include "encoder.h"
-#include "values.h"
+#include "float_attention.h"
 #include "x86.h"
 
 namespace smx {
@@ -83,6 +83,7 @@ struct Avx2 {
     using Linear = Avx2LinearDot;
     static constexpr int W = 32;
     static constexpr bool BLOCKS = true;
+    static constexpr int FLOAT_ROWS = 6;
 
     using Bytes = __m256i;
     using F = __m256;
@@ -248,6 +249,9 @@ struct Avx2 {
         return at;
     }
 
+    SMX_TARGET static void transpose4(const float* from, int64_t stride, float* to, int64_t to_stride) {
+        x86_transpose4(from, stride, to, to_stride);
+    }
     SMX_TARGET static F set1f(float v) { return _mm256_set1_ps(v); }
     SMX_TARGET static F load(const float* p) { return _mm256_loadu_ps(p); }
     SMX_TARGET static F load(const Bf16* p) {

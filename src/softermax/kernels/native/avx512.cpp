@@ -21,7 +21,7 @@ namespace smx {
 const Isa* avx512() {
     static const Isa isa{rows_int8<Avx512>, rows_float_any<Avx512>, backward_any<Avx512>, attend<Avx512>,
                          quantize<Avx512>, Avx512::Linear::WEIGHT_BITS, linear_size<Avx512>, linear_pack<Avx512>,
-                         linear<Avx512>, to_bytes<Avx512>, weigh<Avx512>, between<Avx512>};
+                         linear<Avx512>, to_bytes<Avx512>, weigh<Avx512>, attend_floats<Avx512>, between<Avx512>};
     return &isa;
 }
 

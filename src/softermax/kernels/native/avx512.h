@@ -3,7 +3,7 @@
 
 #include "attention.h"
 #include "encoder.h"
-#include "values.h"
+#include "float_attention.h"
 #include "x86.h"
 
 namespace smx {
@@ -80,6 +80,7 @@ struct Avx512 {
     using Linear = Avx512LinearDot;
     static constexpr int W = 64;
     static constexpr bool BLOCKS = true;
+    static constexpr int FLOAT_ROWS = 8;
 
     using Bytes = __m512i;
     using F = __m512;
@@ -220,6 +221,9 @@ struct Avx512 {
         return at;
     }
 
+    SMX_TARGET static void transpose4(const float* from, int64_t stride, float* to, int64_t to_stride) {
+        x86_transpose4(from, stride, to, to_stride);
+    }
     SMX_TARGET static F set1f(float v) { return _mm512_set1_ps(v); }
     SMX_TARGET static F load(const float* p) { return _mm512_loadu_ps(p); }
     SMX_TARGET static F load(const Bf16* p) {

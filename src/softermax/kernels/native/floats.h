@@ -1,9 +1,10 @@
 // Float rows: quantise, Softermax and back in one pass over memory, and the gradient in another.
 //
-// Blocks of V::W scores whose products all lie within the input word take the vector path; a block with a score that
-// saturates, or is not finite, is looked at one by one, which also finds out which it is.
+// Blocks of V::W scores whose products all lie within the input word take the vector path, and those that saturate where
+// nobody asks which score did; a block with a score that is not finite, or is to be marked, is looked at one by one.
 #pragma once
 
+#include <cfloat>
 #include <cmath>
 #include <vector>
 
@@ -117,10 +118,16 @@ SMX_TARGET Quantized quantize_row(const smx_spec& s, const T* x, const uint8_t* 
             std::memcpy(static_cast<void*>(tail), from, size_t(count) * sizeof(T));
             from = tail;
         }
-        typename V::F f[4];
-        for (int j = 0; j < 4; j++) f[j] = V::mul(V::mul(V::load(from + j * PART), first), scale);
+        typename V::F f[4], product[4];
+        for (int j = 0; j < 4; j++) product[j] = V::mul(V::load(from + j * PART), first);
+        for (int j = 0; j < 4; j++) f[j] = V::mul(product[j], scale);
         if (V::within(f, 127.0f)) {
             V::store(raw + i, V::narrow(f, s.input_rounding));
+        } else if (!marks && V::within(product, FLT_MAX)) {
+            // What is finite saturates in the words themselves.
+            for (int j = 0; j < 4; j++) f[j] = V::clip(f[j], 256.0f);
+            V::store(raw + i, V::narrow(f, s.input_rounding));
+            result.saturated = true;
         } else {
             const Quantized part =
                 quantize_slowly(s, from, keep ? keep + i : nullptr, count, raw + i, marks ? marks + i / 8 : nullptr, by);

@@ -33,6 +33,8 @@ struct Isa {
     void (*to_bytes)(const float* x, int64_t count, float inverse, uint8_t* out);
     // Rows first ... last of all heads (values.h); returns whether a score is neither finite nor masked.
     bool (*weigh)(const smx_spec&, const FloatValues&, int64_t first, int64_t last);
+    // One head's rows first ... last (float_attention.h), or null; returns as `weigh`.
+    bool (*attend_floats)(const smx_spec&, const FloatAttention&, int64_t entry, int64_t head, int64_t first, int64_t last);
     void (*between)(const EncoderRun&, const EncoderLayer* done, const EncoderLayer* next, int64_t first, int64_t last);
 };
 

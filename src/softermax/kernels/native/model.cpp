@@ -26,6 +26,7 @@ constexpr int64_t FEW_ROWS = 64;       // fewest worth another
 constexpr int64_t PIECE_QUERIES = 96;  // fewest queries worth packing K and V for
 constexpr int64_t PIECE_OUTPUTS = 512;  // of one row that a thread takes at a time: whole stripes of every path
 constexpr int64_t VALUE_QUERIES = 48;  // rows of floating-point attention that a thread takes at a time
+constexpr int64_t SMALL = 1 << 17;      // products of floating-point attention that are not worth a second thread
 constexpr int64_t ALIGNMENT = 64;
 
 template <class T>
@@ -190,6 +191,38 @@ void bind_model(nb::module_& m) {
         std::atomic<bool> broken{false};
         smx::parallel_in_team(sizes[0] * sizes[1], VALUE_QUERIES, threads, [&](int64_t first, int64_t last) {
             if (smx::isa_of(number)->weigh(*at<const smx_spec>(spec), t, first, last)) broken = true;
+        });
+        return bool(broken);
+    });
+
+    m.def("attends_floats", [](int32_t number) { return smx::isa_of(number)->attend_floats != nullptr; });
+
+    // `sizes` are batch, heads, heads of K and V, queries, keys, head size and that of V; strides come for q, k, v and keep.
+    m.def("attend_floats", [](uintptr_t spec, int32_t number, const std::vector<int64_t>& sizes, uintptr_t q, uintptr_t k,
+                              uintptr_t v, uintptr_t keep, const std::vector<int64_t>& strides, float factor,
+                              uintptr_t out, int threads) {
+        if (sizes.size() != 7 || strides.size() != 12) throw std::length_error("sizes");
+        smx::FloatAttention t{sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[6], at<const float>(q),
+                              at<const float>(k), at<const float>(v), {}, {}, {}, factor, at<const uint8_t>(keep), {},
+                              at<float>(out)};
+        for (size_t i = 0; i < 3; i++) {
+            t.q_stride[i] = strides[i], t.k_stride[i] = strides[3 + i];
+            t.v_stride[i] = strides[6 + i], t.keep_stride[i] = strides[9 + i];
+        }
+        nb::gil_scoped_release release;
+        const smx::Isa* isa = smx::isa_of(number);
+        // Each piece packs K and V anew, so there are no more than keep the threads busy.
+        const int64_t heads = sizes[0] * t.heads, wanted = threads > 1 ? (4 * threads + heads - 1) / heads : 1;
+        const int64_t pieces = std::max<int64_t>(1, std::min(wanted, t.queries / PIECE_QUERIES));
+        const bool small = heads * t.queries * t.keys * t.head < SMALL;
+        std::atomic<bool> broken{false};
+        smx::parallel_in_team(heads * pieces, 1, small ? 1 : threads, [&](int64_t first, int64_t last) {
+            for (int64_t i = first; i < last; i++) {
+                const int64_t head = i / pieces, piece = i % pieces;
+                if (isa->attend_floats(*at<const smx_spec>(spec), t, head / t.heads, head % t.heads,
+                                       t.queries * piece / pieces, t.queries * (piece + 1) / pieces))
+                    broken = true;
+            }
         });
         return bool(broken);
     });

@@ -57,4 +57,15 @@ struct FloatValues {
     int64_t out_stride[2];  // of a head and of a query
 };
 
+// Attention of floats. Tensors are (batch, heads, length, size) with strides in elements; a head's elements are dense.
+struct FloatAttention {
+    int64_t heads, kv_heads, queries, keys, head, value_head;
+    const float *q, *k, *v;
+    int64_t q_stride[3], k_stride[3], v_stride[3];
+    float factor;  // what a score is still to be multiplied by
+    const uint8_t* keep;  // nonzero where a key takes part, or null; a row's keys are dense
+    int64_t keep_stride[3];
+    float* out;  // dense, (batch, queries, heads, value size)
+};
+
 }  // namespace smx

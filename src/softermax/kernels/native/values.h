@@ -12,17 +12,19 @@ namespace {
 constexpr int VALUE_ROWS = 6, VALUE_VECTORS = 2;
 constexpr int64_t VALUE_BLOCK = 12;  // rows whose words, as floats, stay in the first cache
 
-// R rows of words, as floats, times the columns `column` ... of V that VALUE_VECTORS vectors hold.
-template <class V, int R>
-SMX_TARGET inline void weighted_tile(const float* p, int64_t p_stride, const float* v, int64_t v_stride, int64_t keys,
-                                     const float* factor, float* out, int64_t out_stride) {
+// R rows of words, as floats, times the columns of V that VALUE_VECTORS vectors hold; with `Listed`, of the keys in a list.
+template <class V, int R, bool Listed>
+SMX_TARGET inline void weighted_tile(const float* p, int64_t p_stride, const float* v, int64_t v_stride,
+                                     const int32_t* list, int64_t keys, const float* factor, float* out,
+                                     int64_t out_stride) {
     constexpr int PART = V::W / 4;
     typename V::F acc[R][VALUE_VECTORS];
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++)
 #pragma GCC unroll 16
         for (int j = 0; j < VALUE_VECTORS; j++) acc[r][j] = V::set1f(0.0f);
-    for (int64_t k = 0; k < keys; k++) {
+    for (int64_t i = 0; i < keys; i++) {
+        const int64_t k = Listed ? list[i] : i;
         typename V::F b[VALUE_VECTORS];
 #pragma GCC unroll 16
         for (int j = 0; j < VALUE_VECTORS; j++) b[j] = V::load(v + k * v_stride + j * PART);
@@ -48,11 +50,11 @@ SMX_TARGET void weighted(int64_t rows, const float* p, int64_t p_stride, const f
     for (; column + WIDTH <= head; column += WIDTH) {
         int64_t r = 0;
         for (; r + VALUE_ROWS <= rows; r += VALUE_ROWS)
-            weighted_tile<V, VALUE_ROWS>(p + r * p_stride, p_stride, v + column, v_stride, keys, factor + r,
-                                         out + r * out_stride + column, out_stride);
+            weighted_tile<V, VALUE_ROWS, false>(p + r * p_stride, p_stride, v + column, v_stride, nullptr, keys,
+                                                factor + r, out + r * out_stride + column, out_stride);
         for (; r < rows; r++)
-            weighted_tile<V, 1>(p + r * p_stride, p_stride, v + column, v_stride, keys, factor + r,
-                                out + r * out_stride + column, out_stride);
+            weighted_tile<V, 1, false>(p + r * p_stride, p_stride, v + column, v_stride, nullptr, keys, factor + r,
+                                       out + r * out_stride + column, out_stride);
     }
     for (; column < head; column++)
         for (int64_t r = 0; r < rows; r++) {

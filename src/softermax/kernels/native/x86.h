@@ -28,6 +28,18 @@ alignas(64) constexpr uint8_t LANE_OF[128] = {
     6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
 };
 
+// Four by four floats, turned.
+SMX_TARGET inline void x86_transpose4(const float* from, int64_t stride, float* to, int64_t to_stride) {
+    const __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + stride);
+    const __m128 c = _mm_loadu_ps(from + 2 * stride), d = _mm_loadu_ps(from + 3 * stride);
+    const __m128 ab = _mm_unpacklo_ps(a, b), cd = _mm_unpacklo_ps(c, d);
+    const __m128 ab_high = _mm_unpackhi_ps(a, b), cd_high = _mm_unpackhi_ps(c, d);
+    _mm_storeu_ps(to, _mm_movelh_ps(ab, cd));
+    _mm_storeu_ps(to + to_stride, _mm_movehl_ps(cd, ab));
+    _mm_storeu_ps(to + 2 * to_stride, _mm_movelh_ps(ab_high, cd_high));
+    _mm_storeu_ps(to + 3 * to_stride, _mm_movehl_ps(cd_high, ab_high));
+}
+
 // The sums of the lanes of four vectors.
 SMX_TARGET inline __m128i x86_four_sums(__m256i a, __m256i b, __m256i c, __m256i d) {
     const __m256i both = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
