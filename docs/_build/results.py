@@ -18,6 +18,7 @@ import searches
 from figures import ResultRow
 
 from softermax.rivals import pareto
+from softermax.rivals.in_models import in_models
 from softermax.cli.output import markdown_table
 from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
@@ -279,19 +280,17 @@ def rivals_in_silicon() -> list[ResultRow]:
 
 
 def rivals_in_models() -> list[ResultRow]:
-    """Without retraining: a fine-tuned model's score and a language model's perplexity with each design."""
-    scores = {row["attention"]: row for row in figures.rows("rivals/evaluate")}
-    losses = {row["variant"]: row for row in figures.rows("rivals/perplexity")}
+    """Without retraining: fine-tuned models' scores and a language model's perplexity with each design."""
+    columns = in_models(figures.rows)
     rows: list[ResultRow] = []
-    for name in dict.fromkeys([*scores, *losses]):
-        if name.startswith("exact"):
-            continue
-        score, loss = scores.get(name), losses.get(name)
+    for name in dict.fromkeys(name for column in columns.values() for name in column):
         rows.append(
-            {
-                "attention": f"`{name}`",
-                "STS-B, points": f"{score['difference']:+.2f}" if score else "",
-                "perplexity": f"{loss['over_exact']:+.1%}".replace("%", " %") if loss else "",
+            {"attention": f"`{name}`"}
+            | {
+                what: (f"{found[name]:+.2f}" if what.endswith("points") else f"{found[name]:+.1f}")
+                if name in found
+                else ""
+                for what, found in columns.items()
             }
         )
     return rows

@@ -112,7 +112,11 @@ def origin(made: Envelope) -> str:
     machine = made.machine
     versions = ", ".join(f"{name} {number}" for name, number in made.versions.items() if number)
     where = f"{machine['cores']} cores, {machine['architecture']}, kernels {machine['kernels']}, Python {machine['python']}"
-    return f"Measured on {made.date} by `{made.command}` ({versions}; {where})."
+    kept = "".join(
+        f" {', '.join(entry['designs'])}: on {entry['date']} by `{entry['command']}`."
+        for entry in made.notes.get("kept", [])
+    )
+    return f"Measured on {made.date} by `{made.command}` ({versions}; {where}).{kept}"
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.cli.places import add_places, check_workers
 from softermax.extras import need
+from softermax.results import Envelope, enveloped
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
@@ -39,6 +40,7 @@ def register(commands: Commands) -> None:
             "silicon --sweep --width 16 32 --json",
             "silicon --rivals ita e2softmax --width 16 32",
             "silicon --rivals all --width 16 32 --out docs/results",
+            "silicon --rivals cmsis-nn --width 16 32 --keep --out docs/results",
         ],
     )
     command.add_argument(
@@ -111,6 +113,11 @@ def register(commands: Commands) -> None:
         help="rivals in RTL beside ours, all of them with 'all' (softermax rivals has their accuracy)",
     )
     command.add_argument(
+        "--keep",
+        action="store_true",
+        help="with --rivals and --out: measure these alone, and keep what FOLDER has of other designs and of ours",
+    )
+    command.add_argument(
         "--memories",
         choices=("published", "cacti"),
         help="with --pe and --sweep: what memories cost (default: published figures; CACTI for a PE of your own)",
@@ -159,6 +166,8 @@ def silicon(args: argparse.Namespace) -> int:
     ):
         if given and not args.route:
             raise ValueError(f"{option}: only --route makes a layout")
+    if args.keep and not (args.rivals and args.out):
+        raise ValueError("--keep: only --rivals with --out FOLDER has rows to keep")
     for module in ("amaranth", "pyosys"):
         need(module, "hardware")
     args.baselines = args.baseline or list(_BASELINES)
@@ -249,10 +258,14 @@ def _sensitivity(args: argparse.Namespace) -> int:
 
 def _rivals(args: argparse.Namespace) -> int:
     from softermax.silicon.pages import rival_sections
-    from softermax.silicon.rivals import measure_rivals
+    from softermax.silicon.rivals import OURS, kept_beside, measure_rivals
 
+    path = Path(args.out) / "rivals-silicon.json" if args.keep else None
+    before = Envelope.load(path) if path else None
+    if before:
+        _require_alike(path, before)
     with progress("silicon", args.quiet) as step:
-        table = measure_rivals(
+        table = measured = measure_rivals(
             args.rivals,
             args.library,
             args.width or [16],
@@ -261,9 +274,17 @@ def _rivals(args: argparse.Namespace) -> int:
             args.workers,
             step,
             args.ray,
+            ours=() if before else OURS,
         )
+    notes: dict[str, Any] = {}
+    if before:
+        table = kept_beside(measured, before)
+        fresh = {(row.library, row.width, row.name) for row in measured.rows}
+        stays = {r["name"] for r in before.rows if (r["library"], r["width"], r["name"]) not in fresh}
+        notes["kept"] = _kept(before, stays)
     title = "Rivals in silicon: area, timing and energy"
-    if show(args, "rivals-silicon", title, table.to_json(), rival_sections(table), []):
+    notes |= table.notes()
+    if show(args, "rivals-silicon", title, table.to_json(), rival_sections(table), [], notes):
         return 0
     print_table(table.to_json(), f"Units with {table.stimulus} scores")
     for line in table.late:
@@ -271,6 +292,31 @@ def _rivals(args: argparse.Namespace) -> int:
     print()
     print_table([asdict(row) for row in table.waiting], "What waits between the units of a whole softmax")
     return 0
+
+
+def _kept(before: Envelope, stays: Collection[str]) -> list[dict[str, Any]]:
+    """Where rows that stay come from, for the notes: each command with its date, machine and designs."""
+    earlier = before.notes.get("kept", [])
+    told = {name for entry in earlier for name in entry["designs"]}
+    own = [name for name in dict.fromkeys(row["name"] for row in before.rows) if name not in told]
+    own_entry = {
+        "command": before.command,
+        "date": before.date,
+        "machine": dict(before.machine),
+        "designs": own,
+    }
+    entries = [
+        entry | {"designs": [name for name in entry["designs"] if name in stays]}
+        for entry in [*earlier, own_entry]
+    ]
+    return [entry for entry in entries if entry["designs"]]
+
+
+def _require_alike(path: Path | None, before: Envelope) -> None:
+    """Rows that stay were made by the same tools."""
+    now = enveloped("", [], _PACKAGES).versions
+    if before.versions != now:
+        raise ValueError(f"{path}: has versions {dict(before.versions)}, here are {now}: measure all designs")
 
 
 def beside(args: argparse.Namespace, pictures: Sequence[Path]) -> list[str]:
@@ -287,9 +333,10 @@ def show(
     rows: Sequence[Any],
     sections: Sequence[PageSection],
     pictures: Sequence[Path],
+    notes: Mapping[str, Any] | None = None,
 ) -> bool:
     """Write what ``--out`` asks for and print JSON or Markdown where asked; whether that was all."""
-    page = write(args, name, title, rows, sections)
+    page = write(args, name, title, rows, sections, notes)
     if args.json:
         print_json(list(rows))
         return True
@@ -302,12 +349,17 @@ def show(
 
 
 def write(
-    args: argparse.Namespace, name: str, title: str, rows: Sequence[Any], sections: Sequence[PageSection]
+    args: argparse.Namespace,
+    name: str,
+    title: str,
+    rows: Sequence[Any],
+    sections: Sequence[PageSection],
+    notes: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a result, written with its rows where ``--out`` asks for it."""
     page = "\n\n".join([f"# {title}", *(_markdown(section) for section in sections)])
     if args.out:
-        write_result(args, name, rows, page, _PACKAGES)
+        write_result(args, name, rows, page, _PACKAGES, notes)
     return page
 
 

@@ -70,8 +70,8 @@ def late_units(table: UnitTable) -> list[str]:
 
 
 def _how_measured(table: UnitTable) -> str:
-    words = sum(result.words_equal for result in table.results)
     late = late_units(table)
+    words = sum(result.words_equal for result in table.results)
     text = (
         f"Energy with glitches unless it says zero delay, of {table.stimulus} scores in rows of {table.columns}. "
         f"Every netlist gave the words of its model in both modes, {words:,} of them. "
@@ -212,10 +212,9 @@ def sensitivity_sections(found: Sequence[Variation], note: str = "") -> list[Pag
 
 def rival_sections(table: RivalTable) -> list[PageSection]:
     """The page of `softermax.silicon.rivals`."""
-    words = sum(result.words_equal for result in table.results)
     text = (
         f"Energy with glitches, of {table.stimulus} scores in rows of {COLUMNS}, in each design's own words. Every netlist gave the "
-        f"words of its model, {words:,} of them. `{BOTH}` adds the units up, `{WHOLE}` also the memory of what waits between them. "
+        f"words of its model, at least {table.words_equal:,} of them. `{BOTH}` adds the units up, `{WHOLE}` also the memory of what waits between them. "
         "A design with one unit has nothing that waits. Constants are wired. "
     )
     text += (

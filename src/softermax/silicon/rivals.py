@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from softermax.executor import each
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.progress import Progress, silent
+from softermax.results import Envelope
 from softermax.rivals import PREFIX, Rival
 from softermax.rtl.rivals.parts.interface import WHOLE, Hardware
 from softermax.rtl.rivals.parts.two_pass import TwoPassSum
@@ -123,13 +125,22 @@ class RivalRow:
 class RivalTable:
     rows: list[RivalRow]
     waiting: list[WaitingRow]
-    results: list[Result]
     stimulus: str
     note: str
     """Why there are no recorded scores, if there are none."""
+    words_equal: int
+    """Output words of netlists that were compared with their models', at least."""
 
     def to_json(self) -> list[dict[str, object]]:
         return [asdict(row) for row in self.rows]
+
+    def notes(self) -> dict[str, Any]:
+        """What `kept_beside` needs beyond the rows to make the same table again."""
+        return {
+            "stimulus": self.stimulus,
+            "words_equal": self.words_equal,
+            "waiting": [asdict(row) for row in self.waiting],
+        }
 
     @property
     def late(self) -> list[str]:
@@ -148,6 +159,7 @@ def rival_orders(
     clock_ns: float | None,
     pdk_root: str | None,
     scores: Scores,
+    ours: Sequence[str] = OURS,
 ) -> list[Order]:
     """The units of some rivals, ``all`` for every one that is built, then ours. Names are checked before any work."""
     chosen = list(built()) if "all" in names else list(dict.fromkeys(names))
@@ -158,7 +170,7 @@ def rival_orders(
         for one in hardware:
             rival = one.fitted(one.model.calibrated(values), width)
             units += [RivalUnit(rival, width, name) for name in one.units]
-        for preset in OURS:
+        for preset in ours:
             units += units_of(paper_at(width) if preset == "paper" else preset, width)
     orders = []
     for library in libraries:
@@ -185,14 +197,59 @@ def measure_rivals(
     workers: int | None = None,
     progress: Progress = silent,
     ray: str | None = None,
+    ours: Sequence[str] = OURS,
 ) -> RivalTable:
     """Measure every unit, in parallel processes, and add whole softmaxes up."""
     scores, note = both_kinds(COPIES * ROWS)
-    orders = rival_orders(names, libraries, widths, clock_ns, pdk_root, scores[0])
+    orders = rival_orders(names, libraries, widths, clock_ns, pdk_root, scores[0], ours)
     work = functools.partial(measure_order, scores)
     found = each(work, orders, workers, progress, lambda order: order.label, ray)
     rows, waiting = _rows(found, scores[0].name)
-    return RivalTable(rows, waiting, list(found.values()), scores[0].name, note)
+    words = sum(result.words_equal for result in found.values())
+    return RivalTable(rows, waiting, scores[0].name, note, words)
+
+
+def kept_beside(table: RivalTable, stored: Envelope) -> RivalTable:
+    """The table with those designs of a stored one that it has not, in the order of the registry, ours last.
+
+    Both must have been measured with the same tools at the same clock on scores of the same kind.
+    """
+    notes = stored.notes
+    missing = {"stimulus", "words_equal", "waiting"} - set(notes)
+    if missing:
+        raise ValueError(
+            f"stored rows have no {', '.join(sorted(missing))} in their notes: measure all designs"
+        )
+    if notes["stimulus"] != table.stimulus:
+        raise ValueError(
+            f"stored rows are of {notes['stimulus']} scores, these of {table.stimulus}: measure all designs"
+        )
+    before = [RivalRow(**row) for row in stored.rows]
+    clocks = {row.library: row.clock_ns for row in table.rows}
+    for row in before:
+        if clocks.get(row.library, row.clock_ns) != row.clock_ns:
+            raise ValueError(
+                f"stored rows of {row.library} have a clock of {row.clock_ns} ns, these {clocks[row.library]} ns: measure all"
+            )
+    fresh = {(row.library, row.width, row.name) for row in table.rows}
+    rows = [row for row in before if (row.library, row.width, row.name) not in fresh]
+    waiting = [WaitingRow(**row) for row in notes["waiting"]]
+    waiting = [row for row in waiting if (row.library, row.width, row.design) not in fresh]
+    return replace(
+        table,
+        rows=sorted([*rows, *table.rows], key=lambda row: _place(row.library, row.width, row.name)),
+        waiting=sorted(
+            [*waiting, *table.waiting], key=lambda row: _place(row.library, row.width, row.design)
+        ),
+        # Words of netlists that others took the place of do not count, and stored rows do not tell how many those were.
+        words_equal=table.words_equal + (notes["words_equal"] if len(rows) == len(before) else 0),
+    )
+
+
+def _place(library: str, width: int, name: str) -> tuple[bool, str, int, int]:
+    """Where a design stands in the table; units of one keep their order. The library of the table's figures comes first."""
+    order = [*built(), *(f"{preset}+fold" for preset in (*OURS[:1], paper_at(32), *OURS[1:]))]
+    return library != "nangate45", library, width, order.index(name) if name in order else len(order)
 
 
 def _rows(found: Mapping[Order, Result], stimulus: str) -> tuple[list[RivalRow], list[WaitingRow]]:

@@ -8,6 +8,7 @@ from typing import Any
 from softermax.report import stored
 from softermax.report.document import Cell, Chart, ReportTable, Section, Series
 from softermax.report.sources import Sources
+from softermax.rivals.in_models import attention_of, in_models
 from softermax.rivals.page import designs
 from softermax.rivals.pareto import ERROR, front, wholes
 
@@ -44,16 +45,15 @@ def section(sources: Sources) -> Section:
 
 
 def _accuracy(rows: Sequence[Row]) -> ReportTable:
-    swapped, lost = _in_models("rivals/evaluate", "attention"), _in_models("rivals/perplexity", "variant")
+    models = in_models(_stored_rows)
     return ReportTable(
         "Error of each design",
-        ["design", "out", "L1, recorded", "KL, recorded", "mass, 128", "mass, 2048", "mass, 8192", "STS-B, points", "perplexity, %"],
+        ["design", "out", "L1, recorded", "KL, recorded", "mass, 128", "mass, 2048", "mass, 8192", *models],
         [
             [
                 row["name"], row["gives"], row[ERROR], row["kl_recorded"],
                 *(row[f"mass_{length}"] for length in (128, 2048, 8192)),
-                swapped.get(_attention(row), {}).get("difference"),
-                _percent(lost.get(_attention(row), {}).get("over_exact")),
+                *(column.get(attention_of(row)) for column in models.values()),
             ]
             for row in designs(rows)
         ],
@@ -62,17 +62,9 @@ def _accuracy(rows: Sequence[Row]) -> ReportTable:
     )  # fmt: skip
 
 
-def _attention(row: Row) -> str:
-    return str(row["name"]) if row["kind"] == "ours" else f"rival:{row['name']}"
-
-
-def _in_models(name: str, key: str) -> dict[str, Row]:
+def _stored_rows(name: str) -> Sequence[Row]:
     found = stored.load(name)
-    return {row[key]: row for row in found.rows} if found else {}
-
-
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+    return found.rows if found else []
 
 
 def _cost(rows: Sequence[Row], width: int) -> ReportTable:

@@ -32,7 +32,7 @@ class BrainChip(Normalised):
         sources=("quantizeml, older releases (Apache-2.0)",),
         confidence="another's code",
         needs=Needs(divider=False),
-        takes="int8",
+        takes="int8 powers of two, rounded down from 4 bits more",
     )
 
     @property
