@@ -16,9 +16,17 @@ from typing import Any
 import figures
 import searches
 from figures import ResultRow
+from rival_tables import (
+    add_built_rivals,
+    add_rivals,
+    rivals,
+    rivals_by_length,
+    rivals_cheaper,
+    rivals_in_models,
+    rivals_in_silicon,
+    rivals_with_options,
+)
 
-from softermax.rivals import pareto
-from softermax.rivals.in_models import in_models
 from softermax.cli.output import markdown_table
 from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
@@ -198,104 +206,6 @@ def speed() -> list[ResultRow]:
     ]
 
 
-def rival_designs() -> list[ResultRow]:
-    """The rows of rivals.json, one per design: a design that was built has several."""
-    return list({row["name"]: row for row in figures.rows("rivals")}.values())
-
-
-def rivals() -> list[ResultRow]:
-    """Every design as its authors have it: words, error, mass, and what it needs."""
-    rows: list[ResultRow] = []
-    for found in rival_designs():
-        if ":" in found["name"] and found["kind"] == "rival":
-            continue
-        needs = found["needs"]
-        wants = {
-            "max": "row_max",
-            "second pass": "second_pass",
-            "divider": "divider",
-            "retraining": "retraining",
-        }
-        rows.append(
-            {
-                "design": f"`{found['name']}`",
-                "in": found["takes"],
-                "out": found["gives"],
-                "L1, 128": f"{found['l1_128']:.3f}",
-                "L1, recorded": f"{found['l1_recorded']:.3f}",
-                "KL, recorded": f"{found['kl_recorded']:.3f}",
-                "mass, 2048": f"{found['mass_2048']:.2f}",
-                "needs": ", ".join(name for name, key in wants.items() if needs[key])
-                + (f", {needs['table']} table entries" if needs["table"] else ""),
-                "known from": found["confidence"],
-            }
-        )
-    return rows
-
-
-def rivals_with_options() -> list[ResultRow]:
-    """Rivals whose output word has a fixed scale, as published and with our two normalisations."""
-    by_name = {row["name"]: row for row in rival_designs()}
-    rows: list[ResultRow] = []
-    for name, found in by_name.items():
-        if f"{name}:deferred" not in by_name or found["kind"] != "rival":
-            continue
-        scaled, deferred = by_name[f"{name}:row-scaled"], by_name[f"{name}:deferred"]
-        rows.append(
-            {
-                "design": f"`{name}`",
-                "mass at 384": f"{found['mass_384']:.2f}",
-                "at 2048": f"{found['mass_2048']:.2f}",
-                "at 8192": f"{found['mass_8192']:.2f}",
-                "L1, recorded": f"{found['l1_recorded']:.3f}",
-                "row-scaled": f"{scaled['l1_recorded']:.3f}",
-                "deferred": f"{deferred['l1_recorded']:.3f}",
-            }
-        )
-    return rows
-
-
-def rivals_in_silicon() -> list[ResultRow]:
-    """Whole softmaxes that were built, the smallest first; where nobody is both cheaper and nearer."""
-    rows: list[ResultRow] = []
-    measured = figures.rows("rivals")
-    for library, width in dict.fromkeys((r["library"], r["width"]) for r in measured if "area_um2" in r):
-        found = pareto.wholes(measured, width, library)
-        least = {"area": pareto.front(found, "area_um2"), "energy": pareto.front(found, "pj_per_element")}
-        for row in found:
-            rows.append(
-                {
-                    "lanes": width,
-                    "design": f"`{row['name']}`",
-                    "library": LIBRARIES.get(library, library),
-                    "area, um2": f"{row['area_um2']:.0f}",
-                    "pJ per element": f"{row['pj_per_element']:.2f}",
-                    "slack, ns": f"{row['slack_ns']:.2f}",
-                    "L1, recorded": f"{row['l1_recorded']:.3f}",
-                    "mass, 2048": f"{row['mass_2048']:.2f}",
-                    "least error for its": " and ".join(cost for cost in least if row["name"] in least[cost]),
-                }
-            )
-    return rows
-
-
-def rivals_in_models() -> list[ResultRow]:
-    """Without retraining: fine-tuned models' scores and a language model's perplexity with each design."""
-    columns = in_models(figures.rows)
-    rows: list[ResultRow] = []
-    for name in dict.fromkeys(name for column in columns.values() for name in column):
-        rows.append(
-            {"attention": f"`{name}`"}
-            | {
-                what: (f"{found[name]:+.2f}" if what.endswith("points") else f"{found[name]:+.1f}")
-                if name in found
-                else ""
-                for what, found in columns.items()
-            }
-        )
-    return rows
-
-
 def summary() -> list[ResultRow]:
     """The README's table."""
     rows: list[ResultRow] = []
@@ -358,56 +268,6 @@ def summary() -> list[ResultRow]:
     add_rivals(add)
     add_built_rivals(add)
     return rows
-
-
-def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
-    """Where others are nearer to the softmax: the best with 8-bit words in and out, and the best of all."""
-    found = [row for row in rival_designs() if row["kind"] != "reference"]
-    bytes_ = [row for row in found if row["gives"].startswith(("u8,", "s8,")) or row["name"] == "paper+fold"]
-    for what, rows in (("8-bit words of fixed scale", bytes_), ("any words", found)):
-        rows = [row for row in rows if row["kind"] == "ours" or ":" not in row["name"]]
-        ours = min((r for r in rows if r["kind"] == "ours"), key=lambda r: r["l1_recorded"], default=None)
-        best = min((r for r in rows if r["kind"] == "rival"), key=lambda r: r["l1_recorded"], default=None)
-        if ours and best and best["l1_recorded"] < ours["l1_recorded"]:
-            add(
-                f"L1 to softmax on real attention, {what}: `{ours['name']}`, and nearer, `{best['name']}`",
-                f"{ours['l1_recorded']:.3f}, {best['l1_recorded']:.3f}",
-                "",
-                "rivals",
-            )
-
-
-def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
-    """Where others are cheaper than the cheapest of ours, and who of ours is beaten in area, energy and error at once."""
-    measured = figures.rows("rivals")
-    for library, width in dict.fromkeys((r["library"], r["width"]) for r in measured if "area_um2" in r):
-        found = pareto.wholes(measured, width, library)
-        where = f"whole softmax, {width} lanes, {LIBRARIES.get(library, library)}"
-        for what, cost, form in (
-            ("Area, µm²", "area_um2", ".0f"),
-            ("pJ per element", "pj_per_element", ".2f"),
-        ):
-            ours = min((r for r in found if r["kind"] == "ours"), key=lambda r: r[cost], default=None)
-            if ours is None:
-                continue
-            less = [r for r in found if r["kind"] == "rival" and r[cost] < ours[cost]]
-            if less:
-                less.sort(key=lambda r: float(r[cost]), reverse=True)
-                names = ", ".join(f"`{r['name']}`" for r in less)
-                add(
-                    f"{what}, {where}: `{ours['name']}`, and less, {names}",
-                    ", ".join(f"{r[cost]:{form}}" for r in (ours, *less)),
-                    "",
-                    "rivals",
-                )
-        for ours in (row for row in found if row["kind"] == "ours"):
-            better = pareto.beaten_by(ours, found, ("area_um2", "pj_per_element"))
-            better = [
-                name for name in better if any(r["name"] == name and r["kind"] == "rival" for r in found)
-            ]
-            if better:
-                names = ", ".join(f"`{name}`" for name in better)
-                add(f"Less area, energy and error than `{ours['name']}`, {where}", names, "", "rivals")
 
 
 def lean_sets() -> list[ResultRow]:
@@ -587,6 +447,8 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "rivals with options": rivals_with_options,
     "rivals in silicon": rivals_in_silicon,
     "rivals in models": rivals_in_models,
+    "rivals by length": rivals_by_length,
+    "rivals cheaper": rivals_cheaper,
     "search": searches.presets,
     "search finalists": searches.finalists,
     "search words": searches.words,
@@ -624,8 +486,9 @@ def on_config(config: Any) -> Any:
     for section in config.nav:
         if "Results" in section:
             section["Results"] += [f"results/{path.name}" for path in sorted(results.glob("*.md"))]
-            for path in sorted(results.glob("*/*.md")):
-                name = f"{path.stem.capitalize()}, {path.parent.name}"
+            for path in sorted(results.glob("*/**/*.md")):
+                where = " ".join(path.parent.relative_to(results).parts)
+                name = f"{path.stem.capitalize()}, {where}"
                 section["Results"].append({name: str(path.relative_to(docs))})
     listed = set(re.findall(r"[\w/.+-]+\.md", str(config.nav)))
     rest = [str(path.relative_to(docs)) for path in sorted(docs.rglob("*.md"))]

@@ -271,5 +271,5 @@ def test_rivals_in_models_are_differences_to_the_exact_softmax(results: ModuleTy
     ]
     save(results, "rivals/perplexity", losses)
     assert results.rivals_in_models() == [
-        {"attention": "`rival:a`", "STS-B, points": "-0.50", "perplexity at 2, %": "+20.0"}
+        {"attention": "`rival:a`", "STS-B, points": "-0.50", "perplexity at 2, %": "+20.00"}
     ]
