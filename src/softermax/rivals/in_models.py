@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 from softermax.rivals.page import Row
 from softermax.rivals.registry import PREFIX
 
-TASKS = {"STS-B": "rivals/stsb/evaluate", "MRPC": "rivals/mrpc/evaluate"}
-"""Results of `softermax evaluate` on fine-tuned models, by what a reader calls the task."""
+SWAPS = "rivals/glue/accuracy-swaps"
+"""The result of `softermax accuracy --swaps`: designs put into models that were fine-tuned in int8."""
+TASKS = {"stsb": "STS-B", "mrpc": "MRPC", "rte": "RTE", "cola": "CoLA", "sst2": "SST-2"}
+"""What a reader calls a task."""
+_BESIDE = ("task", "model", "seeds", "int8")
+"""Keys of a row of swaps that are no design."""
 PERPLEXITY = "rivals/perplexity"
 """The result of `softermax perplexity`."""
 
@@ -31,14 +35,9 @@ def in_models(load: Load) -> dict[str, dict[str, float]]:
     {'perplexity at 512, %': {'rival:ita': 5.0}}
     """
     found: dict[str, dict[str, float]] = {}
-    for task, name in TASKS.items():
-        points = {
-            str(row["attention"]): float(row["difference"])
-            for row in load(name)
-            if not str(row["attention"]).startswith("exact")
-        }
-        if points:
-            found[f"{task}, points"] = points
+    for row in load(SWAPS):
+        task = TASKS.get(row["task"], row["task"])
+        found[f"{task}, points"] = {name: float(row[name]) for name in row if name not in _BESIDE}
     losses = load(PERPLEXITY)
     for context in sorted({row["context"] for row in losses}):
         mine = {str(row["variant"]): float(row["perplexity"]) for row in losses if row["context"] == context}

@@ -1,0 +1,93 @@
+"""Everything of docs/rivals.md from one command, at the root of the repository: ``python docs/_build/rivals.py``.
+
+By itself it measures every design's error, joins what is stored of silicon and of models, draws the pictures and fills the page and
+the README: about a minute. ``--silicon`` measures every rival in gates first (an hour or two on two cores; what did not change
+comes from the cache), ``--models --data-dir DATA`` fine-tunes, swaps and scores models first (two hours). ``--dry-run`` prints the
+commands alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from softermax.rivals import PREFIX, all_designs
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = "docs/results"
+OPTIONS = ("i-bert", "ita", "e2softmax")
+"""Rivals whose options go into models too: the three with their own ways to lose mass."""
+TASKS = ("stsb", "mrpc")
+"""What models are fine-tuned for, in fp32 and then in int8, before designs are put in."""
+CONTEXTS = {512: 4096, 2048: 4096}
+"""Tokens that perplexity is taken of, by context."""
+Command = list[str]
+
+
+def swapped() -> list[str]:
+    """What goes into models: ours but for near twins, every rival, and some with our options."""
+    names = ["paper+fold", "row-scaled+fold", "paper+fold:deferred", "lean+fold", "lean-row-scaled+fold"]
+    for design in all_designs():
+        plain, _, option = design.name.partition(":")
+        if design.about.kind == "rival" and (not option or plain in OPTIONS):
+            names.append(PREFIX + design.name)
+    return [*names, PREFIX + "int8-scores"]
+
+
+def silicon() -> Iterator[Command]:
+    yield ["softermax", "silicon", "--rivals", "all", "--width", "16", "32", "--out", RESULTS]
+
+
+def models(data: str) -> Iterator[Command]:
+    """Fine-tuned int8 models with each design put in, the same trained on with ConSmax; a language model."""
+    threads = ["--threads", "1"]
+    yield [
+        "softermax", "accuracy", "--tasks", *TASKS, "--arms", "int8", "softermax", "--presets", "rival:consmax", "--seeds", "1",
+        "--first-epochs", "2", "--swaps", *swapped(), "--data-dir", data, "--out", f"{RESULTS}/rivals/glue", *threads,
+    ]  # fmt: skip
+    for context, tokens in CONTEXTS.items():
+        yield [
+            "softermax", "perplexity", "--text", f"{data}/lm/wikitext2_test.txt", "--tokens", str(tokens),
+            "--contexts", str(context), "--variants", "exact", *swapped(), "--out", f"{RESULTS}/rivals", *threads,
+        ]  # fmt: skip
+
+
+def page() -> Iterator[Command]:
+    """The table of designs with pictures, then the pages that read it."""
+    yield ["softermax", "rivals", "--out", RESULTS, "--quiet"]
+    pages = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))
+    yield [sys.executable, "docs/_build/results.py", "README.md", *pages]
+
+
+def commands(args: argparse.Namespace) -> list[Command]:
+    if args.models and not args.data_dir:
+        raise SystemExit("--models: needs --data-dir DATA, a folder with glue/ and lm/")
+    return [
+        *(silicon() if args.silicon else ()),
+        *(models(args.data_dir) if args.models else ()),
+        *page(),
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--silicon", action="store_true", help="measure rivals and ours in gates")
+    parser.add_argument("--models", action="store_true", help="put every design into models")
+    parser.add_argument("--data-dir", help="with --models: the folder with glue/ and lm/")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands alone")
+    args = parser.parse_args(argv)
+    beside = Path(sys.executable).parent
+    for command in commands(args):
+        print("$", shlex.join(command), flush=True)
+        if not args.dry_run:
+            path = os.pathsep.join([str(beside), os.environ.get("PATH", "")])
+            subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"PATH": path})
+
+
+if __name__ == "__main__":
+    main()
