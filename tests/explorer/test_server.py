@@ -18,6 +18,7 @@ import pytest
 from softermax.cache import cache_dir
 from softermax.explorer import server as server_module
 from softermax.explorer import verilog as verilog_module
+from softermax.explorer.rivals import built_points
 from softermax.explorer.server import MAX_BODY, Explorer, is_loopback
 from softermax.files import write_text
 from softermax.silicon.flow import EnergyResult, Result
@@ -434,6 +435,35 @@ def test_units_of_both_kinds_of_spec_are_made(explorer: Explorer) -> None:
     body = json.dumps({"spec": {"slice_width": None}, "unit": "top"})
     status, answer, _ = ask(explorer, "/api/verilog", body=body)
     assert (status, answer["field"]) == (200, "slice_width")
+
+
+def test_designs_that_were_built_are_points_beside_the_rivals_names(explorer: Explorer) -> None:
+    answer = ask(explorer, "/api/rivals")[1]
+    assert "ita" in answer["names"]
+    assert answer["points"] == []
+    built = {"unit": "whole", "width": 16, "library": "nangate45", "pj_per_element": 1.5}
+    rows = [
+        {"name": name, "kind": kind, "area_um2": area, "l1_recorded": error} | built
+        for name, kind, area, error in (
+            ("ita", "rival", 10.0, 0.4),
+            ("lean+fold", "ours", 12.0, 0.3),
+            ("i-bert", "rival", 20.0, 0.5),
+        )
+    ]
+    points = built_points(
+        [*rows, rows[0] | {"width": 32}, {"name": "softex", "kind": "rival", "l1_recorded": 0.0}]
+    )
+    assert [(p["name"], p["front"], p["spec"]) for p in points] == [
+        ("ita", True, "ita"), ("lean+fold", True, None), ("i-bert", False, "i-bert"),
+    ]  # fmt: skip
+    with Explorer(built=points) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            assert ask(server, "/api/rivals")[1]["points"] == points
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_a_page_without_a_search_has_no_points_and_one_with_it_has_them_all(explorer: Explorer) -> None:

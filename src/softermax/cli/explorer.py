@@ -46,15 +46,19 @@ def register(commands: Commands) -> None:
 
 def explore(args: argparse.Namespace) -> int:
     from softermax.explorer.request import read_scores
+    from softermax.explorer.rivals import built_points
     from softermax.explorer.server import Explorer
     from softermax.explorer.state import fragment
+    from softermax.report import stored
 
     scores = [_score(text) for text in args.scores]
     if scores:
         read_scores({"scores": scores})
     state = fragment(get_spec(args.spec), scores)
     front = _front(args.front) if args.front else []
-    with Explorer(args.host, args.port, args.allow_remote, front) as server:
+    stored_rivals = stored.load("rivals")
+    built = built_points(stored_rivals.rows) if stored_rivals else []
+    with Explorer(args.host, args.port, args.allow_remote, front, built) as server:
         url = server.url + (f"#{state}" if state else "")
         if args.json:
             print_json({"url": url})

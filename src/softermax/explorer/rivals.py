@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from softermax.explorer.request import Impossible, RequestError, read_scores, re
 from softermax.rivals import Normalised, Rival, get_rival, options_of, rivals
 from softermax.rivals.designs.arrays import largest
 from softermax.rivals.options import Normalisation
+from softermax.rivals.pareto import ERROR, front, wholes
 from softermax.spec import LOG2E
 
 
@@ -19,6 +20,30 @@ def names() -> list[str]:
     """Every rival, and after it the same with our normalisations."""
     found = [design for design in rivals().values() if design.about.kind == "rival"]
     return [entry.name for design in found for entry in (design, *options_of(design))]
+
+
+def built_points(
+    rows: Sequence[Mapping[str, Any]], width: int = 16, library: str = "nangate45"
+) -> list[dict[str, Any]]:
+    """Rows of `softermax rivals` as points of error against cost: whole softmaxes of one width and library.
+
+    A point is on the front if nobody is both smaller and nearer. Its ``spec`` is what the page chooses: a rival's name, null
+    for ours.
+    """
+    found = wholes(rows, width, library)
+    ahead = front(found, "area_um2")
+    return [
+        {
+            "name": row["name"],
+            "area": row["area_um2"],
+            "energy": row["pj_per_element"],
+            "l1": row[ERROR],
+            "front": row["name"] in ahead,
+            "trial": None,
+            "spec": row["name"] if row["kind"] == "rival" else None,
+        }
+        for row in found
+    ]
 
 
 def rival_steps(request: Mapping[str, Any]) -> dict[str, Any]:

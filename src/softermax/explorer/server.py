@@ -66,6 +66,7 @@ class Explorer(ThreadingHTTPServer):
         port: int = 0,
         allow_remote: bool = False,
         front: Sequence[Mapping[str, Any]] = (),
+        built: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         if not allow_remote and not is_loopback(host):
             raise ValueError(
@@ -79,6 +80,8 @@ class Explorer(ThreadingHTTPServer):
         self.any_address = allow_remote
         self.front = front
         """Points of a search, as the page shows them."""
+        self.built = built
+        """Whole softmaxes in silicon, rivals' and ours, as points of the same form."""
         self._free = threading.BoundedSemaphore(self.max_connections)
         if ":" in host:
             self.address_family = socket.AF_INET6
@@ -165,23 +168,19 @@ def _presets(_: dict[str, Any]) -> dict[str, Any]:
     return {name: spec.to_dict() for name, spec in (PRESETS | deferred).items()}
 
 
-def _rivals(_: dict[str, Any]) -> dict[str, Any]:
-    return {"names": rivals.names()}
-
-
-def _no_front(_: dict[str, Any]) -> dict[str, Any]:
+def _of_the_server(_: dict[str, Any]) -> dict[str, Any]:
     """Answered by the handler, which knows its server."""
-    return {"points": []}
+    return {}
 
 
-_FRONT = "/api/front"
+_FRONT, _RIVALS = "/api/front", "/api/rivals"
 _API: dict[str, tuple[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "/api/presets": ("GET", _presets),
-    _FRONT: ("GET", _no_front),
+    _FRONT: ("GET", _of_the_server),
     "/api/spec": ("POST", _spec),
     "/api/compute": ("POST", _compute),
     "/api/verilog": ("POST", _verilog),
-    "/api/rivals": ("GET", _rivals),
+    _RIVALS: ("GET", _of_the_server),
     "/api/rival": ("POST", rivals.rival_steps),
 }
 
@@ -273,6 +272,8 @@ class _Handler(BaseHTTPRequestHandler):
         method, answer = _API[self._path]
         if self._path == _FRONT:
             return _json({"points": list(self.server.front)}), "application/json"
+        if self._path == _RIVALS:
+            return _json({"names": rivals.names(), "points": list(self.server.built)}), "application/json"
         return _json(answer(self._read_request() if method == "POST" else {})), "application/json"
 
     def _read_request(self) -> dict[str, Any]:

@@ -33,6 +33,7 @@ export function showFront(box, note, points, choose) {
     made("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, "area, µm² (logarithmic)"),
     made("text", { x: -HEIGHT / 2, y: 16, transform: "rotate(-90)", "text-anchor": "middle" }, "L1 to softmax (logarithmic)"),
   );
+  const labels = [];
   for (const point of shown) {
     const kind = `${point.front ? "on-front" : "behind"}${point.trial === null ? " preset" : ""}`;
     const circle = made("circle", {
@@ -55,7 +56,12 @@ export function showFront(box, note, points, choose) {
     });
     svg.append(circle);
     if (point.trial === null) {
-      svg.append(made("text", { x: x(point.area) + 9, y: y(point.l1) - 7, class: "name" }, point.name));
+      const left = x(point.area) + 9;
+      let base = y(point.l1) - 7;
+      // Below a label that it would cover.
+      while (labels.some(([otherLeft, otherBase]) => Math.abs(otherLeft - left) < 110 && Math.abs(otherBase - base) < 11)) base += 12;
+      labels.push([left, base]);
+      svg.append(made("text", { x: left, y: base, class: "name" }, point.name));
     }
   }
   box.replaceChildren(svg);

@@ -1,15 +1,23 @@
 // A rival's row beside ours: what it makes of the same scores, step by step.
 
+import { showFront } from "./front.js";
 import { short, table } from "./steps.js";
 
 const MAX_ROWS = 256;
 const $ = (id) => document.getElementById(id);
 
-/** Fill the list of designs; `change` is called when another one is chosen. */
+/** Fill the list of designs, and draw those that were built; `change` is called when another one is chosen. */
 export async function bindRivals(change) {
-  const { names } = await (await fetch("/api/rivals")).json();
+  const { names, points } = await (await fetch("/api/rivals")).json();
   for (const name of names) $("rival").append(new Option(name, name));
   $("rival").addEventListener("change", change);
+  if (!points.length) return;
+  $("rival-front").hidden = false;
+  showFront($("rival-front-chart"), $("rival-front-note"), points, (name) => {
+    if (name === null) return;
+    $("rival").value = name;
+    change();
+  });
 }
 
 /** The rival's answer beside ours, for the same scores. */
