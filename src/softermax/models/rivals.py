@@ -21,6 +21,8 @@ from softermax.rivals.designs.consmax import ConSmax
 
 REACH = 40.0
 """How far below its row's largest score a biased score still counts: e^-40 is nothing to any design."""
+PIECE = 1 << 17
+"""Elements that a design's steps are taken on at once."""
 BETA, GAMMA, FITTED = "consmax_beta", "consmax_gamma", "consmax_fitted"
 
 
@@ -32,17 +34,24 @@ def rival_probabilities(scores: Tensor, keep: Tensor | None, design: Rival, modu
     with torch.no_grad():
         constant = torch.where(mask, scores.detach(), 0.0).double()
         _require_finite(constant)
-        value = _by_design(constant, mask, design).to(scores.dtype)
+        value = _by_design(constant, mask, design, scores.dtype)
     if not (torch.is_grad_enabled() and scores.requires_grad):
         return value
     real = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
     return straight_through(real, value)
 
 
-def _by_design(scores: Tensor, mask: Tensor, design: Rival) -> Tensor:
+def _by_design(scores: Tensor, mask: Tensor, design: Rival, kind: torch.dtype) -> Tensor:
+    """Rows in pieces that stay in a core's cache, with constants of all of them."""
     fitted = design.calibrated(scores, mask)
-    found: Tensor = fitted.probabilities(fitted.quantize(scores), mask)
-    return found
+    columns = scores.shape[-1]
+    rows, keep = scores.reshape(-1, columns), mask.reshape(-1, columns)
+    found = torch.empty(rows.shape, dtype=kind, device=rows.device)
+    step = max(1, PIECE // max(columns, 1))
+    for start in range(0, len(rows), step):
+        piece = slice(start, start + step)
+        found[piece] = fitted.probabilities(fitted.quantize(rows[piece]), keep[piece]).to(kind)
+    return found.reshape(scores.shape)
 
 
 def within_rivals_reach(scores: Tensor, keep: Tensor | None) -> Tensor:
