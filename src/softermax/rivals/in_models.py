@@ -9,6 +9,8 @@ from softermax.rivals.registry import PREFIX
 
 SWAPS = "rivals/glue/accuracy-swaps"
 """The result of `softermax accuracy --swaps`: designs put into models that were fine-tuned in int8."""
+EVALUATED = "rivals/evaluate"
+"""Where there is none: the result of `softermax evaluate` on one fine-tuned model."""
 TASKS = {"stsb": "STS-B", "mrpc": "MRPC", "rte": "RTE", "cola": "CoLA", "sst2": "SST-2"}
 """What a reader calls a task."""
 _BESIDE = ("task", "model", "seeds", "int8")
@@ -35,7 +37,13 @@ def in_models(load: Load) -> dict[str, dict[str, float]]:
     {'perplexity at 512, %': {'rival:ita': 5.0}}
     """
     found: dict[str, dict[str, float]] = {}
-    for row in load(SWAPS):
+    swaps = load(SWAPS)
+    if not swaps:
+        points = {
+            str(row["attention"]): float(row["difference"]) for row in load(EVALUATED) if row["difference"]
+        }
+        found |= {"STS-B, points": points} if points else {}
+    for row in swaps:
         task = TASKS.get(row["task"], row["task"])
         found[f"{task}, points"] = {name: float(row[name]) for name in row if name not in _BESIDE}
     losses = load(PERPLEXITY)
