@@ -89,7 +89,10 @@ def register(commands: Commands) -> None:
         help="slices that a row may have (default: %(default)s, enough for a PowSum that saturates)",
     )
     command.add_argument(
-        "--slices", type=int, default=150, help="slices in the vectors (default: %(default)s)"
+        "--slices",
+        type=int,
+        default=7000,
+        help="slices in the vectors (default: %(default)s, enough for every mantissa of a PowSum)",
     )
     command.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th of the list")
     command.add_argument("--out", metavar="FOLDER", help="write mutations.json and mutations.md there")
@@ -141,7 +144,7 @@ def mutate(args: argparse.Namespace) -> int:
         raise ValueError(f"--every {args.every}: must be 1 or more")
     spec = at_width(get_spec(args.spec), args.width)
     unit: UnitName = args.unit
-    parameters = {"depth": args.depth} if unit == "top" else {}
+    parameters = {"rows": 2, "depth": args.depth} if unit == "top" else {}
     with (
         tempfile.TemporaryDirectory(prefix="softermax-") as temporary,
         progress("mutate", args.quiet) as report,
@@ -150,7 +153,8 @@ def mutate(args: argparse.Namespace) -> int:
         written = export(spec, unit, folder, parameters, args.slices)
         name = next(path.stem for path in written if path.suffix == ".v")
         listed = mutations((folder / f"{name}.v").read_text(encoding="utf-8"))
-        found = tried(folder, name, [one.number for one in listed[:: args.every]], report)
+        only = [one.number for one in listed[:: args.every]]
+        found = tried(folder, name, spec, parameters.get("rows", 1), only, report)
     rows = [
         {
             "number": one.mutation.number,
@@ -181,10 +185,14 @@ def mutate(args: argparse.Namespace) -> int:
         }  # fmt: skip
         page = (
             f"# Mutations of the exported Verilog\n\n{markdown_table(table)}\n\n"
-            "Caught: the shipped bench says FAIL. Equivalent: Yosys proves that the module is the same. Survived: neither; these\n"
-            "are the bench's open ends, or words that nothing outside of their module can tell apart.\n\n"
+            "Caught: the shipped bench says FAIL. Equivalent: the module is the same, or nothing that leaves the unit is another, and\n"
+            "the table below says what shows it. Survived: neither.\n\n"
             + markdown_table(
-                [{key: row[key] for key in ("module", "line", "kind", "is")} for row in survived]
+                [
+                    {key: row[key] for key in ("module", "line", "kind", "outcome", "how", "is")}
+                    for row in rows
+                    if row["outcome"] != "caught"
+                ]
             )
         )
         write_result(args, "mutations", rows, page, ("amaranth", "pyosys"), notes)

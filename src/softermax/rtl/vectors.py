@@ -25,6 +25,7 @@ from softermax.rtl.simulation import ports_of
 from softermax.rtl.sizes import check_buildable
 from softermax.rtl.unit import Unit
 from softermax.spec import DeferredSpec, SoftermaxSpec
+from softermax.tables import reciprocal_table
 
 Fields: TypeAlias = dict[str, IntArray]
 """A stream's transfers, an array for each field: (transfers) or (transfers, lanes)."""
@@ -99,15 +100,67 @@ def _rows(
         raw[7] = np.clip(low + np.arange(columns) // width * step, low, high)
         mask[:8], mask[4] = True, False
         yield raw, mask
+    if most >= 2 * width:
+        yield _growing_rows(spec)
     if most > longest:
         # The first one fills PowSum, the second one grows until its scores are at their end.
         raw = np.full((2, most), high, dtype=np.int64)
         grown = np.minimum(np.arange(most) // width * step, high - low)
         raw[1] = low + rng.integers(0, grown + 1)
         yield raw, np.ones(raw.shape, dtype=np.bool_)
+    yield from _rows_of_sums(spec, slices, most)
     # Rows that follow at once: what a long row left in buffers must not matter to them.
     raw = rng.integers(low, high + 1, (6, min(2 * width, most)))
     yield raw, rng.random(raw.shape) < 0.8
+
+
+def _growing_rows(spec: SoftermaxSpec) -> tuple[IntArray, BoolArray]:
+    """Rows of two slices whose max grows by every amount, from nothing to more than a word can be shifted by.
+
+    An odd number of them: of two rows at a time, what one has stored and read is then ahead of the other's.
+    """
+    width, step = spec.slice_width or 1, 1 << spec.input.fraction
+    most = min(spec.max_high - spec.max_low, max(spec.powsum.bits, spec.unnormed.bits) + 2)
+    raw = np.full((most + 1 | 1, 2 * width), spec.input.low, dtype=np.int64)
+    raw[:, width:] += step * np.arange(len(raw))[:, None]
+    return np.minimum(raw, spec.input.high), np.ones(raw.shape, dtype=np.bool_)
+
+
+def _rows_of_sums(spec: SoftermaxSpec, slices: int, most: int) -> Iterator[tuple[IntArray, BoolArray]]:
+    """Rows whose PowSum is every one from that of a few elements to where it has every mantissa that the reciprocal tells
+    apart; evenly spread over them, as many as go into so many slices.
+
+    Each has scores of every fraction from the largest max on, where nothing is shifted out of 2^f, as far as they fit;
+    integer scores make up what is missing of the PowSum.
+    """
+    width, step, fraction = spec.slice_width or 1, 1 << spec.input.fraction, spec.powsum.fraction
+    top = min(spec.max_high << spec.input.fraction, spec.input.high)
+    probes = np.minimum(top + np.arange(step), spec.input.high)
+    # Turned from row to row, so that every lane gets every fraction; how much the first so many of each turn add up to.
+    turned = np.stack([np.roll(probes, turn) for turn in range(step)])
+    adds = [
+        _trace(golden.softermax(turned[:, :begin], spec, trace=True)).powsum[:, -1]
+        for begin in range(1, step + 1)
+    ]
+    low = int(adds[0].max()) + 1
+    high = max(2 << reciprocal_table(spec).used_bits, 2 * low)
+    # Of its bits below one about half are set.
+    length = 2 + (low + high >> fraction + 1) + fraction // 2
+    count = min(high - low, max(8, slices // -(-length // width)))
+    rows: dict[int, list[list[int]]] = {}
+    for number, total in enumerate(np.linspace(low, high - 1, count).round().astype(int)):
+        turn = number % step
+        begin = max(count for count in range(1, step + 1) if adds[count - 1][turn] <= total)
+        left = int(total - adds[begin - 1][turn])
+        scores = [*map(int, turned[turn, :begin]), *[top] * (left >> fraction)]
+        scores += [top - (fraction - bit) * step for bit in range(fraction) if left >> bit & 1]
+        rows.setdefault(left.bit_length(), []).append([max(x, spec.input.low) for x in scores][:most])
+    for block in rows.values():
+        raw = np.zeros((len(block), max(map(len, block))), dtype=np.int64)
+        mask = np.zeros(raw.shape, dtype=np.bool_)
+        for row, scores in enumerate(block):
+            raw[row, : len(scores)], mask[row, : len(scores)] = scores, True
+        yield raw, mask
 
 
 def cut(values: IntArray | BoolArray, lanes: int) -> IntArray:

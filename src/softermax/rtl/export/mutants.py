@@ -1,7 +1,7 @@
 """Whether the shipped bench notices each of the mutations, and of those that it does not whether they change anything.
 
 A mutation that the bench misses is given to Yosys: with registers, memories' words and instances as inputs and outputs, the
-mutated module must equal the module.
+mutated module must equal the module; or nothing of what it changes leaves the unit (`softermax.rtl.export.in_context`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from softermax.progress import Progress, silent
-from softermax.rtl import yosys
 from softermax.rtl.export.bench import passed, run
-from softermax.rtl.export.equality import AS_LOGIC, COMPARE, opened
+from softermax.rtl.export.equality import equal_modules
+from softermax.rtl.export.in_context import explained
 from softermax.rtl.export.mutations import Mutation, broken, mutations
+from softermax.spec import AnySpec
 
 Outcome = Literal["caught", "equivalent", "survived"]
 _MEMORY = re.compile(
@@ -27,7 +28,7 @@ _MEMORY = re.compile(
 )
 _LARGE = 64
 """Words of a memory that Yosys takes too long to spread into registers."""
-_LONGEST_RUN = 20
+_LONGEST_RUN = 120
 """Seconds after which a mutant counts as stuck."""
 
 
@@ -42,9 +43,15 @@ class Tried:
 
 
 def tried(
-    folder: Path, name: str, only: Sequence[int] | None = None, report: Progress = silent
+    folder: Path,
+    name: str,
+    spec: AnySpec,
+    rows: int = 1,
+    only: Sequence[int] | None = None,
+    report: Progress = silent,
 ) -> list[Tried]:
-    """Of the exported files in ``folder``, each mutation with what became of it; ``only`` those numbers of the list."""
+    """Of the files in ``folder`` that a unit of a spec was exported as, for so many rows at a time, each mutation with what
+    became of it; ``only`` those numbers of the list."""
     verilog = (folder / f"{name}.v").read_text(encoding="utf-8")
     listed = [m for m in mutations(verilog) if only is None or m.number in only]
     if not passed(_bench(verilog, folder, name)):
@@ -59,11 +66,10 @@ def tried(
             found[mutation.number] = Tried(mutation, "caught", _reason(said))
     equal = proved_equal(verilog, missed)
     for mutation in missed:
-        found[mutation.number] = (
-            Tried(mutation, "equivalent", "proved equal to the module by Yosys")
-            if mutation.number in equal
-            else Tried(mutation, "survived", "")
-        )
+        how: str | None = "proved equal to the module by Yosys"
+        if mutation.number not in equal:
+            how = explained(verilog, mutation, spec, rows, name, _passes)
+        found[mutation.number] = Tried(mutation, "equivalent" if how else "survived", how or "")
     return [found[number] for number in sorted(found)]
 
 
@@ -90,6 +96,10 @@ def _bench(verilog: str, folder: Path, name: str) -> str:
     return done.stdout
 
 
+def _passes(verilog: str, folder: Path, name: str) -> bool:
+    return passed(_bench(verilog, folder, name))
+
+
 def _reason(said: str) -> str:
     return next((line.strip() for line in said.splitlines() if line.strip()), "")
 
@@ -97,37 +107,8 @@ def _reason(said: str) -> str:
 def proved_equal(verilog: str, listed: Sequence[Mutation]) -> set[int]:
     """Numbers of the mutations that leave their module as it is. Of a module with a large memory nothing is proved."""
     large = {module for module, words in _MEMORY.findall(verilog) if int(words) >= _LARGE}
-    listed = [mutation for mutation in listed if mutation.module not in large]
-    if not listed:
-        return set()
-    with tempfile.TemporaryDirectory(prefix="softermax-") as temporary:
-        folder = Path(temporary)
-        (folder / "gold.v").write_text(verilog, encoding="utf-8")
-        script = []
-        for mutation in listed:
-            (folder / f"{mutation.number}.v").write_text(broken(verilog, mutation), encoding="utf-8")
-            for file, design in (("gold", "gold"), (str(mutation.number), "gate")):
-                script += [
-                    "design -reset",
-                    f"read_verilog {file}.v",
-                    # Of the others only their ports matter.
-                    f"blackbox * {mutation.module} %d",
-                    *AS_LOGIC,
-                    opened(mutation.module),
-                    f"design -stash {design}",
-                ]
-            script += [
-                "design -reset",
-                f"design -copy-from gold -as gold {mutation.module}",
-                f"design -copy-from gate -as gate {mutation.module}",
-                *COMPARE,
-                f"log mutant {mutation.number}",
-                "equiv_status",
-            ]
-        said = yosys.run(script, folder)
-    answers = re.split(r"^mutant (\d+)$", said, flags=re.MULTILINE)
     return {
-        int(number)
-        for number, answer in zip(answers[1::2], answers[2::2], strict=True)
-        if "Equivalence successfully proven" in answer
+        mutation.number
+        for mutation in listed
+        if mutation.module not in large and equal_modules(verilog, broken(verilog, mutation), mutation.module)
     }

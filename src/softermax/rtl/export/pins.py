@@ -10,7 +10,7 @@ from amaranth.lib import data
 from softermax.fixedpoint import IntArray
 from softermax.rtl.axi_stream import AxiStream, lane_bytes
 from softermax.rtl.packing import Words, pack
-from softermax.rtl.simulation import Port, ports_of
+from softermax.rtl.simulation import ports_of
 from softermax.rtl.skid_buffer import Registered
 from softermax.rtl.unit import Unit
 from softermax.rtl.vectors import Fields, fields_of_streams
@@ -50,13 +50,13 @@ def streams(component: Unit | AxiStream) -> list[Stream]:
     """Of a unit, or of the top with AXI4-Stream ports."""
     if isinstance(component, AxiStream):
         return [_axi("s_axis", True, component.s_axis), _axi("m_axis", False, component.m_axis)]
-    return [_plain(port) for port in ports_of(component)]
+    return [plain(port.name, port.is_input, port.layout) for port in ports_of(component)]
 
 
-def _plain(port: Port) -> Stream:
-    name = port.name
-    payload = ((f"{name}__payload", int(port.layout.size)),)
-    return Stream(name, port.is_input, port.layout, payload, f"{name}__valid", f"{name}__ready")
+def plain(name: str, is_input: bool, layout: data.StructLayout) -> Stream:
+    """A stream as every unit has it, and every part of one."""
+    payload = ((f"{name}__payload", int(layout.size)),)
+    return Stream(name, is_input, layout, payload, f"{name}__valid", f"{name}__ready")
 
 
 def _axi(name: str, is_input: bool, layout: data.StructLayout) -> Stream:
