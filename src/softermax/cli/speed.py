@@ -183,7 +183,7 @@ def _bench_gpu(args: argparse.Namespace) -> int:
             f"# Kernels for GPUs\n\nCompiled, not run.\n\n{markdown_table(shown)}\n\n## Estimate\n\nA roofline from "
             f"published rates, not a measurement.\n\n{markdown_table(estimates)}"
         )
-        notes = {"estimate": estimates, "sources": {one.name: one.source for one in gpu.GPUS}}
+        notes = {"estimate": estimates, "sources": {one.name: one.sources for one in gpu.GPUS}}
         write_result(args, "gpu", rows, page, packages, notes)
     if args.json:
         print_json({"compiled": rows, "estimate": estimates})

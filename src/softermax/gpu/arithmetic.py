@@ -10,12 +10,27 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from softermax.gpu.floats import (
+    MAGIC,
+    MAGIC_BITS,
+    UNIT,
+    clipped_near,
+    near_outputs,
+    near_powers,
+    near_unnormed,
+    near_weights,
+    near_of,
+    rounded_near,
+    two_to,
+    unit_word,
+    word_of,
+)
+
 MASKED = tl.constexpr(-(1 << 29))
 MOST = tl.constexpr(30)
 """Past the widest word that is shifted, `plan.PRODUCT_BITS`, with its rounding."""
-_MAGIC = tl.constexpr(12582912.0)
-"""1.5 * 2^23: a number below 2^22 added to it is rounded to an integer, half to even, which the sum's low bits hold."""
-_MAGIC_BITS = tl.constexpr(0x4B400000)
+FEW = tl.constexpr(4)
+"""Slices of a block that are added one after another in any case."""
 _BELOW = tl.constexpr(30)
 """Bits below PowSum's fraction that a block's slices are summed with."""
 
@@ -24,15 +39,69 @@ _BELOW = tl.constexpr(30)
 def rounded(scaled, low: tl.constexpr, high: tl.constexpr, rounding: tl.constexpr):
     """A1: numbers clipped to integers ``low`` and ``high``, and rounded."""
     v = tl.minimum(tl.maximum(scaled, low), high)
-    near = v + _MAGIC
-    word = near.to(tl.int32, bitcast=True) - _MAGIC_BITS
+    near = v + MAGIC
+    word = near.to(tl.int32, bitcast=True) - MAGIC_BITS
     if rounding != "half-even":
-        above = (near - _MAGIC) > v
+        above = (near - MAGIC) > v
         word = word - above.to(tl.int32)
         if rounding == "half-up":
-            whole = tl.where(above, near - _MAGIC - 1.0, near - _MAGIC)
+            whole = tl.where(above, near - MAGIC - 1.0, near - MAGIC)
             word = word + ((v - whole) >= 0.5).to(tl.int32)
     return word
+
+
+@triton.jit
+def input_words(scaled, past: tl.constexpr, p: tl.constexpr):
+    """A1: numbers as input words, clipped ``past`` units beyond their range."""
+    if p.near:
+        words = rounded_near(scaled, p.low - past, p.high + past, p.input_rounding)
+    else:
+        words = rounded(scaled, p.low - past, p.high + past, p.input_rounding)
+    return words
+
+
+@triton.jit
+def marked_words(scaled, p: tl.constexpr):
+    """A1: numbers as input words, and how far beyond these they lie: 0 where they do not saturate."""
+    if p.near and p.input_rounding == "half-even":
+        beyond = scaled + MAGIC
+        words = clipped_near(beyond, p.low, p.high)
+        beyond = tl.abs(beyond - words)
+    else:
+        beyond = input_words(scaled, 1, p)
+        words = within(beyond, p)
+        beyond = (beyond != words).to(tl.float32)
+    return words, beyond
+
+
+@triton.jit
+def saturated(words, p: tl.constexpr):
+    """Which of the words, clipped one unit beyond their range, lie there."""
+    if p.near:
+        out = (words < MAGIC + p.low) | (words > MAGIC + p.high)
+    else:
+        out = (words < p.low) | (words > p.high)
+    return out
+
+
+@triton.jit
+def within(words, p: tl.constexpr):
+    """Words clipped to their range."""
+    if p.near:
+        words = tl.minimum(tl.maximum(words, MAGIC + p.low), MAGIC + p.high)
+    else:
+        words = tl.minimum(tl.maximum(words, p.low), p.high)
+    return words
+
+
+@triton.jit
+def hidden(words, keep, p: tl.constexpr):
+    """Words of which those not kept take no part."""
+    if p.near:
+        words = tl.where(keep, words, MAGIC + p.masked)
+    else:
+        words = tl.where(keep, words, MASKED)
+    return words
 
 
 @triton.jit
@@ -58,18 +127,28 @@ def _larger(a, b):
 
 @triton.jit
 def int_max(words, p: tl.constexpr):
-    """A2: the local max of each slice. Rounding keeps the order: the max is rounded, not each lane."""
+    """A2: the local max of each slice, before that of a row begins at the least. Rounding keeps the order: the max is rounded,
+    not each lane."""
     highest = tl.max(words, 2)
+    if p.near:
+        highest = word_of(highest)
     if p.max_ceil:
         highest = highest + ((1 << p.fraction) - 1)
-    return tl.minimum(tl.maximum(highest >> p.fraction, p.max_low), p.max_high)
+    return tl.minimum(highest >> p.fraction, p.max_high)
 
 
 @triton.jit
 def running_max(local, before):
     """A2: the running max of each slice of a block, after the max ``before`` it."""
-    if local.shape[1] > 1:
+    count: tl.constexpr = local.shape[1]
+    if count > FEW:
         local = tl.associative_scan(local, 1, _larger)
+    elif count > 1:
+        # A scan would move the slices between threads, which need not hold them side by side.
+        order = tl.arange(0, count)[None, :]
+        for s in tl.static_range(count - 1):
+            here = tl.max(tl.where(order == s, local, -(1 << 30)), 1)
+            local = tl.where(order > s, tl.maximum(local, here[:, None]), local)
     return tl.maximum(local, before[:, None])
 
 
@@ -88,7 +167,9 @@ def _line(z, tables, line: tl.constexpr, kind: tl.constexpr):
 @triton.jit
 def powers(words, tables, p: tl.constexpr):
     """A3: 2^f for each score's fraction. A max is an integer: the fraction is that of x - m, whatever the max."""
-    if p.packed > 0:
+    if p.near:
+        power = near_powers(words, p)
+    elif p.packed > 0:
         at = ((words & ((1 << p.fraction) - 1)) * 16).to(tl.uint64)
         power = ((tl.full([], p.packed, tl.uint64) >> at) & 0xFFFF).to(tl.int32)
     else:
@@ -99,43 +180,71 @@ def powers(words, tables, p: tl.constexpr):
 @triton.jit
 def unnormed(power, words, maximum, p: tl.constexpr):
     """A3: 2^(x - m) as unnormed words; ``maximum`` broadcasts against the words."""
-    return shift_right(power, tl.minimum(maximum - (words >> p.fraction), MOST), p.unnormed_rounding)
+    if p.near:
+        u = near_unnormed(power, maximum, p)
+    else:
+        u = shift_right(power, tl.minimum(maximum - (words >> p.fraction), MOST), p.unnormed_rounding)
+    return u
 
 
 @triton.jit
 def slice_sums(parts, p: tl.constexpr):
     """A4: the exact sum of each slice."""
+    if p.near:
+        parts = unit_word(parts)
     if p.wide_sum:
         parts = parts.to(tl.int64)
-    return tl.sum(parts, 2).to(tl.int64)
+    sums = tl.sum(parts, 2)
+    if not p.narrow:
+        sums = sums.to(tl.int64)
+    return sums
 
 
 @triton.jit
-def powsum(sums, running, d, before, p: tl.constexpr):
-    """A4: PowSum after a block of slices, from the exact sums and running maxima of these and what was ``before``.
+def no_sum(rows: tl.constexpr, p: tl.constexpr):
+    """PowSum before the first slice."""
+    return tl.zeros([rows], tl.int32 if p.narrow else tl.int64)
+
+
+@triton.jit
+def _added(d, term, grown, p: tl.constexpr):
+    """A4: PowSum after one more slice."""
+    return tl.minimum((d >> tl.minimum(grown, 31 if p.narrow else 62)) + term, p.powsum_high)
+
+
+@triton.jit
+def powsum(sums, running, d, before, real, p: tl.constexpr):
+    """A4: PowSum after a block of slices, ``real`` of which there are, from their exact sums and running maxima and what was
+    ``before``.
 
     Truncating shifts compose, so as long as nothing saturates PowSum is the sum of all terms, each shifted by what the
     max grew by after it, truncated once. Where a sum might saturate, or a shift leaves the bits that are kept
-    below, slices are added in order.
+    below, slices are added in order; so are a few, for that takes fewer instructions.
     """
-    terms = shift_right(sums, tl.full([], p.sum_shift, tl.int64), p.sum_rounding)
+    terms = shift_right(sums, tl.full([], p.sum_shift, sums.dtype), p.sum_rounding)
+    if terms.dtype != d.dtype:
+        terms = tl.minimum(terms, p.powsum_high).to(d.dtype)
+    count: tl.constexpr = running.shape[1]
     last = tl.max(running, 1)
-    if running.shape[1] == 1:
-        d = tl.minimum((d >> tl.minimum(last - before, 62)) + tl.sum(terms, 1), p.powsum_high)
+    if count <= FEW:
+        order = tl.arange(0, count)[None, :]
+        for s in tl.static_range(count):
+            here = tl.max(tl.where(order == s, running, p.max_low), 1)
+            d = _added(d, tl.sum(tl.where(order == s, terms, 0), 1), here - before, p)
+            before = here
     else:
         shift = tl.where(terms > 0, last[:, None] - running, 0)
         first = tl.where(d > 0, last - before, 0)
         all_terms = d + tl.sum(terms, 1)
-        easy = (tl.max(shift, 1) <= _BELOW) & (first <= _BELOW) & (all_terms <= p.powsum_high)
+        easy = (tl.maximum(tl.max(shift, 1), first) <= _BELOW) & (all_terms <= p.powsum_high)
         if tl.min(easy.to(tl.int32), 0) == 1:
-            exact = ((d << _BELOW) >> first) + tl.sum((terms << _BELOW) >> shift, 1)
-            d = exact >> _BELOW
+            exact = (d.to(tl.int64) << _BELOW) >> first
+            d = ((exact + tl.sum((terms.to(tl.int64) << _BELOW) >> shift, 1)) >> _BELOW).to(d.dtype)
         else:
-            order = tl.arange(0, running.shape[1])[None, :]
-            for s in range(running.shape[1]):
+            order = tl.arange(0, count)[None, :]
+            for s in range(tl.minimum(real, count)):
                 here = tl.max(tl.where(order == s, running, p.max_low), 1)
-                term = tl.sum(tl.where(order == s, terms, 0), 1)
-                d = tl.minimum((d >> tl.minimum(here - before, 62)) + term, p.powsum_high)
+                d = _added(d, tl.sum(tl.where(order == s, terms, 0), 1), here - before, p)
                 before = here
     return d, last
 
@@ -144,14 +253,20 @@ def powsum(sums, running, d, before, p: tl.constexpr):
 def reciprocal(d, tables, p: tl.constexpr):
     """A5: leading one's position and reciprocal of the mantissa, per row. A sum of 0 counts as 1 unit."""
     d = tl.maximum(d, 1)
-    leading_one = tl.zeros_like(d).to(tl.int32)
-    rest = d
-    for i in tl.static_range(5):
-        more = (rest >> (16 >> i)) > 0
-        leading_one += tl.where(more, 16 >> i, 0)
-        rest = tl.where(more, rest >> (16 >> i), rest)
-    fraction = (d << (p.powsum_bits - 1 - leading_one)) & ((1 << (p.powsum_bits - 1)) - 1)
-    return leading_one, _line(fraction, tables, p.recip, tl.int64)
+    if p.narrow:
+        # Below 2^24 a float's exponent and mantissa are what is looked for.
+        bits = d.to(tl.float32).to(tl.int32, bitcast=True)
+        leading_one = (bits >> 23) - 127
+        fraction = (bits & 0x7FFFFF) >> (24 - p.powsum_bits)
+    else:
+        leading_one = tl.zeros_like(d).to(tl.int32)
+        rest = d
+        for i in tl.static_range(5):
+            more = (rest >> (16 >> i)) > 0
+            leading_one += tl.where(more, 16 >> i, 0)
+            rest = tl.where(more, rest >> (16 >> i), rest)
+        fraction = (d << (p.powsum_bits - 1 - leading_one)) & ((1 << (p.powsum_bits - 1)) - 1)
+    return leading_one, _line(fraction, tables, p.recip, tl.int32 if p.recip_narrow else tl.int64)
 
 
 @triton.jit
@@ -180,38 +295,75 @@ def outputs(power, words, running, last, leading_one, recip, tables, p: tl.const
     """A5, A7, A10: output words of scores, from their row's last max, leading one and reciprocal."""
     by = output_shift(leading_one, p)
     if p.row_products:
+        if p.near:
+            words = word_of(words)
         f = words & ((1 << p.fraction) - 1)
         picked = _product(0, recip, tables, p)[:, None, None]
         for i in tl.static_range(1, 1 << p.fraction):
             picked = tl.where(f >= i, _product(i, recip, tables, p)[:, None, None], picked)
         shift = (by + last)[:, None, None] - (words >> p.fraction)
         word = shift_right(picked, tl.minimum(tl.maximum(shift, 0), MOST), p.output_rounding)
+        word = tl.minimum(word, p.output_high)
+        if p.near:
+            word = near_of(word)
+    elif p.near:
+        n = near_unnormed(power, last[:, None, None], p)
+        word = near_outputs(n, recip, tl.minimum(tl.maximum(by, 0), MOST), p)
     else:
         n = numerators(power, words, running, last, p)
         by = tl.minimum(tl.maximum(by, 0), MOST)  # below 0 only where all is masked
         word = shift_right(n * recip.to(tl.int32)[:, None, None], by[:, None, None], p.output_rounding)
-    return tl.minimum(word, p.output_high)
+        word = tl.minimum(word, p.output_high)
+    return word
+
+
+@triton.jit
+def values_of(outputs, lsb, spoiled, p: tl.constexpr):
+    """Output words, (rows, slices, lanes), times a number per row, plus another, in single precision."""
+    if p.near:
+        y = tl.fma(outputs, lsb[:, None, None], (spoiled - MAGIC * lsb)[:, None, None])
+    else:
+        y = outputs.to(tl.float32) * lsb[:, None, None] + spoiled[:, None, None]
+    return y
+
+
+@triton.jit
+def integers_of(outputs, p: tl.constexpr):
+    """Output words as integers."""
+    if p.near:
+        outputs = word_of(outputs)
+    return outputs
 
 
 @triton.jit
 def _product(f: tl.constexpr, recip, tables, p: tl.constexpr):
     """A10: a row's product for one fraction of a score."""
     if p.packed > 0:
-        power = tl.zeros_like(recip) + ((p.packed >> (16 * f)) & 0xFFFF)
+        power = tl.zeros_like(recip).to(tl.int64) + ((p.packed >> (16 * f)) & 0xFFFF)
     else:
-        power = _line(tl.zeros_like(recip) + f, tables, p.pow2, tl.int64)
-    exact = shift_right(power * recip, tl.full([], p.product_shift, tl.int64), "half-up")
+        power = _line(tl.zeros_like(recip).to(tl.int64) + f, tables, p.pow2, tl.int64)
+    exact = shift_right(power * recip.to(tl.int64), tl.full([], p.product_shift, tl.int64), "half-up")
     return tl.minimum(exact, p.product_high).to(tl.int32)
 
 
 @triton.jit
-def weights(unnormed, p: tl.constexpr):
+def weights(power, words, maximum, p: tl.constexpr):
     """A8: unnormed words as the weights that enter P·V."""
-    by = tl.full([], p.weight_shift, tl.int32)
-    return tl.minimum(shift_right(unnormed, by, "half-up"), p.weight_high)
+    if p.near:
+        w = near_weights(power, maximum, p)
+    else:
+        by = tl.full([], p.weight_shift, tl.int32)
+        w = tl.minimum(shift_right(unnormed(power, words, maximum, p), by, "half-up"), p.weight_high)
+    return w
 
 
 @triton.jit
-def two_to(exponent):
-    """2^exponent in single precision, for small integers: the bits of a float."""
-    return ((exponent + 127) << 23).to(tl.float32, bitcast=True)
+def scaled_weights(weights, grown, p: tl.constexpr):
+    """A8: weights, divided by 2^grown, in single precision."""
+    scale = two_to(-tl.minimum(grown, 100))
+    if p.near:
+        w = tl.fma(weights, scale, -UNIT * scale)
+    else:
+        w = weights.to(tl.float32) * scale
+    return w
+

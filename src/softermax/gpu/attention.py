@@ -16,23 +16,33 @@ import triton
 import triton.language as tl
 
 from softermax.gpu.arithmetic import (
-    MASKED,
+    hidden,
+    input_words,
     int_max,
+    no_sum,
     outputs,
     powers,
     powsum,
     reciprocal,
-    rounded,
     running_max,
+    scaled_weights,
     slice_sums,
-    two_to,
     unnormed,
+    values_of,
     weights,
 )
+from softermax.gpu.floats import MAGIC, MAGIC_BITS, two_to, word_of
+
+
+EXACT = tl.constexpr(128)
+"""Keys whose words of 8 bits times bytes surely sum up to less than 2^22, which `word_of` takes."""
 
 
 class Operands(NamedTuple):
-    """Q, K and V as (batch and head, length, size), dense, and which keys take part, as in `rows.Batch`."""
+    """Q, K and V as (batch and head, length, size), dense, and which keys take part, as in `rows.Batch`.
+
+    Where Q and K are bytes, V holds bytes as float16: words times them fit that, and need no packing.
+    """
 
     q: Any
     k: Any
@@ -72,6 +82,10 @@ class Block(NamedTuple):
     mask: bool
     lengths: bool
     causal: bool
+    once: bool = False
+    """Scores are scaled to input words at once: the factor of the latter is a power of two, part of the operands' scale."""
+    full: bool = False
+    """Every lane of every block is a key, and all of them take part: nothing needs to be asked."""
     keeps: bool = False
     """Whether backward will need what it recomputes probabilities from."""
 
@@ -120,9 +134,13 @@ def kept(operands, head, query, key, real, b: tl.constexpr):
 def scaled_scores(operands, q, k, b: tl.constexpr):
     """Products of Q and K, in units of the input word."""
     if b.floats:
-        scaled = tl.dot(q, tl.trans(k), input_precision="ieee") * operands.scale * operands.input_scale
+        scaled = tl.dot(q, tl.trans(k), input_precision="ieee") * operands.scale
+        if not b.once:
+            scaled = scaled * operands.input_scale
     else:
-        scaled = tl.dot(q, tl.trans(k), out_dtype=tl.int32).to(tl.float32) * operands.scale
+        # Sums of up to 2^22 are added to the bits of a float whose low bits they become: none is converted.
+        begin = tl.full([q.shape[0], k.shape[0]], MAGIC_BITS, tl.int32)
+        scaled = (tl.dot(q, tl.trans(k), begin).to(tl.float32, bitcast=True) - MAGIC) * operands.scale
     return scaled
 
 
@@ -132,11 +150,16 @@ def _words(operands, head, query, q, base, span, p: tl.constexpr, b: tl.constexp
     key, real, offset, inside = key_block(operands, head, base, span, b)
     k = tl.load(operands.k + offset, mask=inside, other=0)
     scaled = scaled_scores(operands, q, k, b)
-    keep = kept(operands, head, query, key, real, b)
-    word = tl.where(keep, rounded(scaled, p.low, p.high, p.input_rounding), MASKED)
+    word = input_words(scaled, 0, p)
     spoiled = tl.zeros([b.queries], tl.float32)
-    if b.floats:
-        spoiled = tl.sum(tl.where(keep, scaled - scaled, 0.0), 1)
+    if b.full:
+        if b.floats:
+            spoiled = tl.sum(scaled - scaled, 1)
+    else:
+        keep = kept(operands, head, query, key, real, b)
+        word = hidden(word, keep, p)
+        if b.floats:
+            spoiled = tl.sum(tl.where(keep, scaled - scaled, 0.0), 1)
     return tl.reshape(word, [b.queries, b.slices, b.lanes]), spoiled
 
 
@@ -147,16 +170,21 @@ def _values(operands, head, base, span, b: tl.constexpr):
 
 
 @triton.jit
-def _weighed(words, v, b: tl.constexpr):
-    """Words of at most 8 bits times values."""
-    flat = tl.reshape(words, [b.queries, b.slices * b.lanes])
-    if b.floats:
-        product = tl.dot(flat.to(v.dtype), v, input_precision="ieee")
-    else:
-        # Tensor cores multiply signed bytes: 128 less, and 128 times the sum of the values more.
-        less = tl.dot((flat - 128).to(tl.int8), v, out_dtype=tl.int32)
-        product = less + (tl.sum(v.to(tl.int32), 0) * 128)[None, :]
-    return product
+def _weighed(flat, v):
+    """Words of at most 8 bits, (queries, keys), times values. Bytes are floats here, and `EXACT` keys are summed exactly."""
+    return tl.dot(flat.to(v.dtype), v, input_precision="ieee")
+
+
+@triton.jit
+def _flat(words, b: tl.constexpr):
+    return tl.reshape(words, [b.queries, b.slices * b.lanes])
+
+
+@triton.jit
+def _output_values(y, p: tl.constexpr, b: tl.constexpr):
+    """Output words as floats, (queries, keys)."""
+    one = tl.full([b.queries], 1.0, tl.float32)
+    return _flat(values_of(y, one, one - one, p), b)
 
 
 @triton.jit
@@ -165,32 +193,31 @@ def _renormed(acc, grown, b: tl.constexpr):
     if b.floats:
         acc = acc * two_to(-tl.minimum(grown, 126))[:, None]
     else:
-        by = tl.minimum(grown, 62).to(tl.int64)[:, None]
-        acc = ((acc.to(tl.int64) + ((tl.full([], 1, tl.int64) << by) >> 1)) >> by).to(tl.int32)
+        # One bit is left to round by; half a unit is not added before the shift, for it might overflow.
+        once = tl.minimum(grown, 1)[:, None]
+        acc = ((acc >> tl.minimum(tl.maximum(grown - 1, 0), 31)[:, None]) + once) >> once
     return acc
 
 
 @triton.jit
-def _accumulated(acc, words, running, before, v, p: tl.constexpr, b: tl.constexpr):
+def _accumulated(acc, words, running, before, v, real, p: tl.constexpr, b: tl.constexpr):
     """A8: accumulators after a block of slices. Where the max grows within it, slices are added one by one."""
     last = tl.max(running, 1)
+    grown = (last[:, None] - running)[:, :, None]
     if b.floats:
-        grown = (last[:, None] - running)[:, :, None]
-        scaled = words.to(tl.float32) * two_to(-tl.minimum(grown, 126))
-        acc = _renormed(acc, last - before, b) + _weighed(scaled, v, b)
+        acc = _renormed(acc, last - before, b) + _weighed(_flat(scaled_weights(words, grown, p), b), v)
     else:
-        first = tl.min(running, 1)
-        if tl.max(last - first, 0) == 0:
-            # Nothing has grown for most blocks of most rows: then the accumulators stay as they are.
-            if tl.max(last - before, 0) > 0:
-                acc = _renormed(acc, last - before, b)
-            acc += _weighed(words, v, b)
+        w = scaled_weights(words, tl.zeros_like(grown), p)
+        if tl.max(last - before, 0) == 0:
+            # Nothing has grown: then the accumulators stay as they are.
+            acc += word_of(_weighed(_flat(w, b), v) + MAGIC)
         else:
             order = tl.arange(0, b.slices)[None, :]
-            for s in range(b.slices):
+            for s in range(tl.minimum(real, b.slices)):
                 here = tl.max(tl.where(order == s, running, p.max_low), 1)
                 acc = _renormed(acc, here - before, b)
-                acc += _weighed(tl.where(order[:, :, None] == s, words, 0), v, b)
+                some = tl.where(order[:, :, None] == s, w, 0.0)
+                acc += word_of(_weighed(_flat(some, b), v) + MAGIC)
                 before = here
     return acc
 
@@ -225,7 +252,7 @@ def forward_kernel(operands, out, value_scale, state, maxima, tables, p: tl.cons
         end_of_keys = tl.minimum(end_of_keys, (tl.program_id(0) + 1) * b.queries + operands.offset)
     wide: tl.constexpr = b.step > b.slices * b.width
     last = tl.full([b.queries], p.max_low, tl.int32)
-    d = tl.zeros([b.queries], tl.int64)
+    d = no_sum(b.queries, p)
     acc = tl.zeros([b.queries, b.padded], tl.float32 if b.floats else tl.int32)
     spoiled = tl.zeros([b.queries], tl.float32)
     for start in range(0, end_of_keys, b.step):
@@ -241,28 +268,37 @@ def forward_kernel(operands, out, value_scale, state, maxima, tables, p: tl.cons
             for base in range(start, end, b.lanes):
                 words, bad = _words(operands, head, query, q, base, end - base, p, b)
                 spoiled += bad
-                parts = unnormed(powers(words, tables, p), words, last[:, None, None], p)
+                power = powers(words, tables, p)
                 if p.deferred:
-                    parts = weights(parts, p)
-                    acc += _weighed(parts, _values(operands, head, base, end - base, b), b)
-                total += slice_sums(parts, p)
-            d, last = powsum(total, last[:, None], d, before, p)
+                    parts = weights(power, words, last[:, None, None], p)
+                    grown = tl.zeros([b.queries, 1, 1], tl.int32)
+                    w = _flat(scaled_weights(parts, grown, p), b)
+                    product = _weighed(w, _values(operands, head, base, end - base, b))
+                    acc += product if b.floats else word_of(product + MAGIC)
+                else:
+                    parts = unnormed(power, words, last[:, None, None], p)
+                total += slice_sums(parts, p).to(tl.int64)
+            d, last = powsum(total, last[:, None], d, before, 1, p)
         else:
             words, bad = _words(operands, head, query, q, start, b.width, p, b)
             spoiled += bad
             running = running_max(int_max(words, p), last)
-            parts = unnormed(powers(words, tables, p), words, running[:, :, None], p)
+            power = powers(words, tables, p)
+            real = (operands.keys - start + b.width - 1) // b.width
             if p.deferred:
-                parts = weights(parts, p)
+                parts = weights(power, words, running[:, :, None], p)
                 acc = _accumulated(
-                    acc, parts, running, before, _values(operands, head, start, b.width, b), p, b
+                    acc, parts, running, before, _values(operands, head, start, b.width, b), real, p, b
                 )
                 if b.keeps:
                     _keep_maxima(maxima, operands, head, query, start, running, b)
-            d, last = powsum(slice_sums(parts, p), running, d, last, p)
+            else:
+                parts = unnormed(power, words, running[:, :, None], p)
+            d, last = powsum(slice_sums(parts, p), running, d, last, real, p)
     leading_one, recip = reciprocal(d, tables, p)
     if not p.deferred:
         seen = tl.full([b.queries], p.max_low, tl.int32)
+        product = tl.zeros([b.queries, b.padded], tl.float32)
         for start in range(0, end_of_keys, b.step):
             end = tl.minimum(start + b.step, operands.keys)
             if wide:
@@ -272,13 +308,25 @@ def forward_kernel(operands, out, value_scale, state, maxima, tables, p: tl.cons
                     words, _ = _words(operands, head, query, q, base, end - base, p, b)
                     power = powers(words, tables, p)
                     y = outputs(power, words, seen[:, None], last, leading_one, recip, tables, p)
-                    acc += _weighed(y, _values(operands, head, base, end - base, b), b)
+                    v = _values(operands, head, base, end - base, b)
+                    product = tl.dot(_output_values(y, p, b).to(v.dtype), v, product, input_precision="ieee")
+                    if not b.floats and (base - start) % EXACT >= EXACT - b.lanes:
+                        acc += word_of(product + MAGIC)
+                        product = tl.zeros_like(product)
+                if not b.floats:
+                    acc += word_of(product + MAGIC)
+                    product = tl.zeros_like(product)
             else:
                 words, _ = _words(operands, head, query, q, start, b.width, p, b)
                 running = running_max(int_max(words, p), seen)
                 seen = tl.max(running, 1)
                 y = outputs(powers(words, tables, p), words, running, last, leading_one, recip, tables, p)
-                acc += _weighed(y, _values(operands, head, start, b.width, b), b)
+                v = _values(operands, head, start, b.width, b)
+                product = tl.dot(_output_values(y, p, b).to(v.dtype), v, product, input_precision="ieee")
+                if not b.floats and start % (2 * b.step) == b.step:
+                    acc += word_of(product + MAGIC)
+                    product = tl.zeros_like(product)
+        acc += product if b.floats else word_of(product + MAGIC)
     shift = tl.zeros_like(leading_one) + p.output_fraction
     if p.deferred:
         shift = leading_one + p.recip_fraction

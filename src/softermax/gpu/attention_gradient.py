@@ -9,7 +9,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from softermax.gpu.arithmetic import MASKED, outputs, powers, rounded, two_to, unnormed, weights
+from softermax.gpu.arithmetic import (
+    hidden,
+    input_words,
+    outputs,
+    powers,
+    saturated,
+    scaled_weights,
+    values_of,
+    weights,
+    within,
+)
+from softermax.gpu.floats import two_to
 from softermax.gpu.attention import kept, key_block, query_block, scaled_scores
 
 
@@ -18,11 +29,10 @@ def _probabilities(
     operands, head, query, key, real, q, k, state, maxima, tables, p: tl.constexpr, b: tl.constexpr
 ):
     """Of a block, in single precision, and where they pass a gradient: not where a score saturated."""
-    word = rounded(scaled_scores(operands, q, k, b), p.low - 1, p.high + 1, p.input_rounding)
+    word = input_words(scaled_scores(operands, q, k, b), 1, p)
     keep = kept(operands, head, query, key, real, b)
-    passes = keep & (word >= p.low) & (word <= p.high)
-    word = tl.minimum(tl.maximum(word, p.low), p.high)
-    words = tl.reshape(tl.where(keep, word, MASKED), [b.queries, 1, b.slices * b.lanes])
+    passes = keep & (saturated(word, p) == 0)
+    words = tl.reshape(hidden(within(word, p), keep, p), [b.queries, 1, b.slices * b.lanes])
     row = head * operands.queries + query
     there = query < operands.queries
     last = tl.load(state + row * 3, mask=there, other=0)
@@ -38,15 +48,15 @@ def _probabilities(
         )
         running = running.to(tl.int32)
         running = tl.reshape(running, [b.queries, 1, b.slices * b.lanes])
-        w = weights(unnormed(power, words, running, p), p).to(tl.float32)
         scale = recip.to(tl.float32) * two_to(-(leading_one + p.recip_fraction))
-        y = w * two_to(-tl.minimum(last[:, None, None] - running, 126)) * scale[:, None, None]
+        w = weights(power, words, running, p)
+        y = scaled_weights(w, last[:, None, None] - running, p) * scale[:, None, None]
     else:
         shift = tl.zeros_like(leading_one) + p.output_fraction
         if not p.fixed:
             shift = shift + (leading_one - p.powsum_fraction)
         word = outputs(power, words, last[:, None], last, leading_one, recip.to(tl.int64), tables, p)
-        y = word.to(tl.float32) * two_to(-shift)[:, None, None]
+        y = values_of(word, two_to(-shift), tl.zeros([b.queries], tl.float32), p)
     y = tl.reshape(y, [b.queries, b.slices * b.lanes])
     return tl.where(keep, y, 0.0), passes
 

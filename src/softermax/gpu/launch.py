@@ -13,7 +13,7 @@ from softermax.gpu.interpreter import interpreted
 from softermax.gpu.plan import input_scale, numbers, slice_width, tables
 from softermax.spec import AnySpec, SoftermaxSpec
 
-RESIDENT = 8192
+RESIDENT = 16384
 """Elements of the longest row that stays in registers."""
 BLOCK = 1024
 """Elements of a program's block, where rows are shorter than that; of a sweep's step where they do not stay."""
@@ -58,7 +58,7 @@ def gradient_tile(row_count: int, columns: int) -> rows.Tile:
 
 def warps(tile: rows.Tile) -> int:
     """A row within one warp needs no exchange through memory; a longer one has 32 elements per thread."""
-    return max(1, min(8, tile.rows * tile.slices * tile.lanes // BLOCK))
+    return max(1, min(16, tile.rows * tile.slices * tile.lanes // BLOCK))
 
 
 def _batch(x: Tensor, mask: Tensor | None, lengths: Tensor | None, causal: bool, scale: float) -> rows.Batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import torch
@@ -22,8 +23,7 @@ from softermax.spec import AnySpec
 
 QUERIES = 64
 KEYS = 64
-"""Queries and keys of a block: as many as the registers hold. The next two need more of them per score."""
-INT8_KEYS = 32
+"""Queries and keys of a block: as many as the registers hold. The next needs more of them per score."""
 QUERY_GRADIENT_KEYS = 32
 WARPS = 4
 KEY_GRADIENT_WARPS = 8
@@ -47,11 +47,23 @@ def block_of(spec: AnySpec, queries: int, size: int, keys: int, **given: Any) ->
     lanes = power_of_two_from(width)
     queries = min(QUERIES, max(16, power_of_two_from(queries)))
     padded = max(32, power_of_two_from(size))
-    most = KEYS if given["floats"] else INT8_KEYS
+    most = KEYS
+    once = math.frexp(input_scale(spec))[0] == 0.5
+    asked = given["mask"] or given["lengths"] or given["causal"]
     if lanes <= most:
         slices = most // lanes
-        return attention.Block(queries, slices, lanes, width, slices * width, size, padded, **given)
-    return attention.Block(queries, 1, most, most, width, size, padded, **given)
+        step = slices * width
+        full = not asked and lanes == width and keys % step == 0
+        return attention.Block(
+            queries, slices, lanes, width, step, size, padded, once=once, full=full, **given
+        )
+    full = not asked and width % most == 0 and keys % width == 0
+    return attention.Block(queries, 1, most, most, width, size, padded, once=once, full=full, **given)
+
+
+def _scales(spec: AnySpec, scale: float, block: attention.Block) -> tuple[float, float]:
+    """What a product of floats is multiplied by to be a score, and that to be an input word; or both at once."""
+    return (scale * input_scale(spec), 1.0) if block.once else (scale, input_scale(spec))
 
 
 def gradient_block(spec: AnySpec, block: attention.Block, keys: int, some: int) -> attention.Block:
@@ -96,6 +108,7 @@ def int8_attention(
         return out
     if not k.shape[2]:
         return out.zero_()
+    v = v.to(torch.float16)
     operands = _operands(q, k, v, mask, lengths, causal, score_factor(spec, scale), 1.0)
     block = block_of(spec, q.shape[2], q.shape[3], k.shape[2], floats=False, **_has(mask, lengths, causal))
     attention.forward_kernel[_grid(block, operands)](
@@ -120,10 +133,10 @@ def float_forward(
     shapes = state_shapes(q.shape, k.shape[2], spec, keeps)
     state, maxima = q.new_zeros(shapes[0], dtype=torch.int32), q.new_zeros(shapes[1], dtype=torch.int8)
     if out.numel() and k.shape[2]:
-        operands = _operands(q, k, v, mask, None, causal, scale, input_scale(spec))
         block = block_of(
             spec, q.shape[2], q.shape[3], k.shape[2], floats=True, keeps=keeps, **_has(mask, None, causal)
         )
+        operands = _operands(q, k, v, mask, None, causal, *_scales(spec, scale, block))
         attention.forward_kernel[_grid(block, operands)](
             operands, out, out, state, maxima, device_tables(spec, q.device), numbers(spec), block, num_warps=WARPS,
             enable_fp_fusion=False,
@@ -141,8 +154,8 @@ def float_backward(
         return dq, dk, dv
     grad = grad.contiguous()
     deltas = (grad.float() * out.float()).sum(-1)
-    operands = _operands(q, k, v, mask, None, causal, scale, input_scale(spec))
     block = block_of(spec, q.shape[2], q.shape[3], k.shape[2], floats=True, **_has(mask, None, causal))
+    operands = _operands(q, k, v, mask, None, causal, *_scales(spec, scale, block))
     known = device_tables(spec, q.device)
     rest = deltas, state, maxima, known
     by = factor * scale

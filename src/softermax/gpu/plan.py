@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -18,6 +19,14 @@ INPUT_BITS = 22
 """Input words that adding 1.5 * 2^23 rounds in single precision."""
 MAX_BITS = 28
 """Bits of the max in units of the input, so that a masked lane's score lies 2^28 below any."""
+
+LANE_BITS = 14
+"""Bits of the most lanes that a slice has in one block, `launch.RESIDENT`."""
+POWER_ERROR = 2.0**-20
+"""What 2^x and its scaling may be wrong by, relatively. NVIDIA states 2^-22 for ``ex2.approx.f32`` (PTX ISA); AMD's and NumPy's
+are nearer; two roundings to 2^-24 come on top."""
+MASKED_BELOW = 40
+"""A masked lane's score lies so many powers of two below the least max."""
 
 MAX_KEYS = 65536
 """Keys whose products with 8-bit weights surely fit accumulators of 32 bits."""
@@ -52,15 +61,25 @@ class Numbers(NamedTuple):
     packed: int
     """2^f for four fractions as 16 bits each, or 0: then ``pow2`` looks lines up."""
     pow2: Line
+    near: bool
+    """Words are computed in single precision (`floats`), with ``nudge`` the bits of 1 + a."""
+    nudge: int
+    masked: int
+    """There the word of a lane that takes no part: nothing of it remains below any max, whatever is computed."""
+    unnormed_fraction: int
     unnormed_rounding: str
     wide_sum: bool
     """A slice's sum takes 64 bits."""
+    narrow: bool
+    """PowSum takes 32 bits, and is exact in single precision."""
     sum_shift: int
     sum_rounding: str
     powsum_bits: int
     powsum_fraction: int
     powsum_high: int
     recip: Line
+    recip_narrow: bool
+    """Its lines take 32 bits."""
     recip_fraction: int
     deferred: bool
     weight_shift: int
@@ -74,6 +93,8 @@ class Numbers(NamedTuple):
     output_rounding: str
     output_fraction: int
     output_high: int
+    clips: bool
+    """Whether an output word may exceed the highest (`_may_clip`)."""
 
 
 @lru_cache(maxsize=256)
@@ -92,9 +113,14 @@ def refusal(spec: AnySpec) -> str | None:
     return next((reason for holds, reason in checks if not holds), None)
 
 
+def _widest(table: PiecewiseTable) -> int:
+    """The largest number that a line comes to on its way."""
+    return max(abs(m) << table.rest_bits for m in table.m_lut) + max(abs(c) for c in table.c_lut)
+
+
 def _score_checks(spec: SoftermaxSpec) -> Checks:
     table = pow2_table(spec)
-    line = max(abs(m) << table.rest_bits for m in table.m_lut) + max(abs(c) for c in table.c_lut)
+    line = _widest(table)
     max_bits = spec.max.integer + spec.input.fraction
     return [
         (
@@ -115,9 +141,7 @@ def _score_checks(spec: SoftermaxSpec) -> Checks:
 
 def _reciprocal_checks(spec: AnySpec) -> Checks:
     # Lines of 1/x are computed once per row, in 64 bits: a slope has up to 33 bits, a rest up to 31.
-    table = reciprocal_table(spec)
-    line = max(abs(m) << table.rest_bits for m in table.m_lut) + max(abs(c) for c in table.c_lut)
-    return [(line < 1 << 63, f"reciprocal is {spec.reciprocal}: a line of 1/x exceeds 64 bits")]
+    return [(_widest(reciprocal_table(spec)) < 1 << 63, f"reciprocal is {spec.reciprocal}: a line of 1/x exceeds 64 bits")]
 
 
 def _output_checks(spec: SoftermaxSpec) -> Checks:
@@ -165,6 +189,9 @@ def numbers(spec: AnySpec) -> Numbers:
     made_of = scores.unnormed.fraction + scores.reciprocal.fraction
     row_products = scores.normalization == "row-products" and not deferred
     lane_bits = (scores.unnormed.fraction + 1) if not deferred else spec.powsum.fraction + 1
+    recip = reciprocal_table(spec)
+    near = nudge(spec)
+    wide_sum = lane_bits + LANE_BITS > 31
     return Numbers(
         fraction=scores.input.fraction,
         low=scores.input.low,
@@ -175,14 +202,20 @@ def numbers(spec: AnySpec) -> Numbers:
         max_ceil=scores.max_rounding == "ceil",
         packed=_packed(pow2),
         pow2=_line(pow2, 0),
+        near=near is not None,
+        nudge=_bits(1.0 + near) if near is not None else 0,
+        masked=(scores.max_low - MASKED_BELOW) << scores.input.fraction,
+        unnormed_fraction=scores.unnormed.fraction,
         unnormed_rounding=scores.unnormed_rounding,
-        wide_sum=lane_bits + 13 > 31,
+        wide_sum=wide_sum,
+        narrow=spec.powsum.bits <= 24 and not wide_sum,
         sum_shift=0 if deferred else scores.unnormed.fraction - scores.powsum.fraction,
         sum_rounding="truncate" if deferred else scores.powsum_rounding,
         powsum_bits=spec.powsum.bits,
         powsum_fraction=spec.powsum.fraction,
         powsum_high=spec.powsum.high,
-        recip=_line(reciprocal_table(spec), 2 * len(pow2.c_lut)),
+        recip=_line(recip, 2 * len(pow2.c_lut)),
+        recip_narrow=_widest(recip) < 1 << 31,
         recip_fraction=spec.reciprocal.fraction,
         deferred=deferred is not None,
         weight_shift=scores.unnormed.fraction - deferred.weight.fraction if deferred else 0,
@@ -195,7 +228,69 @@ def numbers(spec: AnySpec) -> Numbers:
         output_rounding=scores.output_rounding,
         output_fraction=scores.output.fraction,
         output_high=scores.output.high,
+        clips=deferred is not None or row_products or _may_clip(scores),
     )
+
+
+def _may_clip(spec: SoftermaxSpec) -> bool:
+    """Whether a numerator times its row's reciprocal may exceed the output word.
+
+    A row's sum is at least its numerator n, and one half, the power of the score that made the max; in PowSum's unit, and less
+    one for what is rounded off. For every numerator the sums of two octaves from there on are tried: beyond, words are
+    smaller.
+    """
+    down = spec.unnormed.fraction - spec.powsum.fraction
+    if spec.output_mode != "fixed" or spec.powsum.bits > 24 or spec.powsum.fraction > 10:
+        return True
+    half = 1 << (spec.unnormed.fraction - 1)
+    table, recip = pow2_table(spec), reciprocal_table(spec)
+    powers = np.unique(table(np.arange(1 << min(table.argument_bits, 8))))
+    by = spec.unnormed.fraction + spec.reciprocal.fraction - spec.output.fraction - spec.powsum.fraction
+    for n in {int(power) >> k for power in powers for k in range(spec.unnormed.fraction + 2)}:
+        least = min(max((max(n, half) >> down) - 1, 1), spec.powsum.high)
+        d = np.arange(least, min(4 * least + 4, spec.powsum.high + 1))
+        e = np.floor(np.log2(d)).astype(np.int64)
+        z = (d << (spec.powsum.bits - 1 - e)) & ((1 << (spec.powsum.bits - 1)) - 1)
+        if ((n * recip(z)) * 2.0 ** -(by + e) + 0.5 >= spec.output.high + 1).any():
+            return True
+    return False
+
+
+@lru_cache(maxsize=256)
+def nudge(spec: AnySpec) -> float | None:
+    """The a with which words in single precision are the spec's (`floats`), or None where integers must be taken.
+
+    2^x is known to `POWER_ERROR`. For each fraction f, 2^f (1 + a) has to be the table's word L_f and a part of a unit, less than
+    one; less than half of one where the word itself, not shifted, is rounded half up.
+
+    >>> nudge(SoftermaxSpec()), nudge(SoftermaxSpec(unnormed_rounding="half-even"))
+    (7.49...e-06, None)
+    """
+    scores = spec.scores if isinstance(spec, DeferredSpec) else spec
+    table = pow2_table(scores)
+    numerators = not isinstance(spec, DeferredSpec) and scores.normalization == "numerator"
+    rounds = scores.unnormed_rounding
+    product = scores.unnormed.fraction + scores.reciprocal.fraction + 1
+    shift = scores.unnormed.fraction + scores.reciprocal.fraction - scores.output.fraction
+    fits = (
+        rounds == "truncate" or (rounds == "half-up" and not numerators),
+        not numerators or (product <= 23 and shift >= 2 and scores.output.bits <= 22),
+        scores.max.integer <= 7,
+        table.argument_bits <= 12,
+    )
+    if not all(fits):
+        return None
+    f = np.arange(1 << table.argument_bits)
+    words = table(f).astype(np.float64)
+    real = np.exp2(f * 2.0**-table.argument_bits + table.fraction)
+    least = (words / real * (1 + POWER_ERROR) - 1).max()
+    most = ((words + (1.0 if rounds == "truncate" else 0.5)) / real * (1 - POWER_ERROR) - 1).min()
+    return float(np.float32((least + most) / 2)) if least < most else None
+
+
+def _bits(value: float) -> int:
+    """A number's bits in single precision."""
+    return int(struct.unpack("<i", struct.pack("<f", value))[0])
 
 
 def _packed(table: PiecewiseTable) -> int:

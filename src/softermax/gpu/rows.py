@@ -13,18 +13,23 @@ import triton
 import triton.language as tl
 
 from softermax.gpu.arithmetic import (
-    MASKED,
+    hidden,
+    input_words,
     int_max,
+    integers_of,
+    marked_words,
+    no_sum,
     outputs,
     powers,
     powsum,
     reciprocal,
-    rounded,
     running_max,
+    saturated,
     slice_sums,
-    two_to,
     unnormed,
+    values_of,
 )
+from softermax.gpu.floats import near_of, two_to
 
 
 class Batch(NamedTuple):
@@ -95,16 +100,23 @@ def _kept(batch, row, column, inside, has: tl.constexpr):
 
 
 @triton.jit
-def _load(batch, row, column, keep, past: tl.constexpr, p: tl.constexpr, has: tl.constexpr):
-    """Input words, clipped ``past`` units beyond their range, and what spoils them: NaN for NaN and infinity, else 0."""
+def _load(batch, row, column, keep, p: tl.constexpr, has: tl.constexpr):
+    """Input words; what spoils them: NaN for NaN and infinity, else 0; and where marks are kept, what saturates: else 0."""
     if has.floats:
         x = tl.load(batch.scores + row * batch.columns + column, mask=keep, other=0.0).to(tl.float32)
-        word = rounded(x * batch.scale, p.low - past, p.high + past, p.input_rounding)
         spoiled = x - x
+        beyond = spoiled
+        if has.marks:
+            word, beyond = marked_words(x * batch.scale, p)
+        else:
+            word = input_words(x * batch.scale, 0, p)
     else:
         word = tl.load(batch.scores + row * batch.columns + column, mask=keep, other=0).to(tl.int32)
+        if p.near:
+            word = near_of(word)
         spoiled = word
-    return word, spoiled
+        beyond = word
+    return word, spoiled, beyond
 
 
 @triton.jit
@@ -118,23 +130,26 @@ def _place(row, base, span, batch, tile: tl.constexpr):
 
 @triton.jit
 def _words(batch, row, base, span, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr):
-    """A block of input words, and per row what spoils it."""
+    """A block of input words, and per row what spoils it and what saturates."""
     column, inside = _place(row, base, span, batch, tile)
     keep = _kept(batch, row, column, inside, has)
-    word, spoiled = _load(batch, row, column, keep, 0, p, has)
+    word, spoiled, beyond = _load(batch, row, column, keep, p, has)
     if has.mask or has.lengths or has.causal or not tile.full:
-        word = tl.where(keep, word, MASKED)
+        word = hidden(word, keep, p)
     bad = tl.zeros([tile.rows], tl.float32)
+    excess = bad
     if has.floats:
         bad = tl.sum(tl.sum(spoiled, 2), 1)
-    return word, bad
+        if has.marks:
+            excess = tl.sum(tl.sum(beyond, 2), 1)
+    return word, bad, excess
 
 
 @triton.jit
 def _widest(batch, row, start, end, last, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr):
     """The running max after a slice that is wider than a block."""
     for base in range(start, end, tile.lanes):
-        words, _ = _words(batch, row, base, end - base, p, has, tile)
+        words, _, _ = _words(batch, row, base, end - base, p, has, tile)
         last = tl.max(running_max(int_max(words, p), last), 1)
     return last
 
@@ -148,12 +163,12 @@ def _emit(
     column, inside = _place(row, base, span, batch, tile)
     word = outputs(power, words, running, last, leading_one, recip, tables, p)
     if has.words:
-        tl.store(kept + row * batch.columns + column, word.to(kept.dtype.element_ty), mask=inside)
+        tl.store(kept + row * batch.columns + column, integers_of(word, p).to(kept.dtype.element_ty), mask=inside)
     if has.floats:
         exponent = tl.zeros_like(leading_one) - p.output_fraction
         if not p.fixed:
             exponent = exponent - (leading_one - p.powsum_fraction)
-        y = word.to(tl.float32) * two_to(exponent)[:, None, None] + spoiled[:, None, None]
+        y = values_of(word, two_to(exponent), spoiled, p)
         tl.store(out + row * batch.columns + column, y.to(out.dtype.element_ty), mask=inside)
 
 
@@ -161,7 +176,8 @@ def _emit(
 def _mark(batch, some, marks, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr):
     """Per row a byte, whether any score saturated, and then a bit per score: what backward must not pass.
 
-    Scores are read again, from the cache: bytes of marks do not end where slices of any width do.
+    Where any score of the program's rows saturates, they are read again, from the cache: bytes of marks do not end where
+    slices of any width do.
     """
     row = some[:, None, None]
     size = 1 + (batch.columns + 7) // 8
@@ -172,13 +188,25 @@ def _mark(batch, some, marks, p: tl.constexpr, has: tl.constexpr, tile: tl.const
     for base in range(0, batch.columns, bytes_of * 8):
         column = base + tl.arange(0, bytes_of)[None, :, None] * 8 + bit
         keep = _kept(batch, row, column, (row < batch.rows) & (column < batch.columns), has)
-        word, _ = _load(batch, row, column, keep, 1, p, has)
-        bits = tl.sum((keep & ((word < p.low) | (word > p.high))).to(tl.int32) << bit, 2)
+        x = tl.load(batch.scores + row * batch.columns + column, mask=keep, other=0.0).to(tl.float32)
+        out = saturated(input_words(x * batch.scale, 1, p), p)
+        bits = tl.sum((keep & out).to(tl.int32) << bit, 2)
         found = tl.maximum(found, tl.max(bits, 1))
         at = base // 8 + byte
         inside = (some[:, None] < batch.rows) & (at < size - 1)
         tl.store(marks + some[:, None] * size + 1 + at, bits.to(tl.uint8), mask=inside)
     tl.store(marks + some * size, (found > 0).to(tl.uint8), mask=some < batch.rows)
+
+
+@triton.jit
+def _mark_none(batch, some, marks, tile: tl.constexpr):
+    """The marks of rows in which no score saturates."""
+    size = 1 + (batch.columns + 7) // 8
+    span: tl.constexpr = max(1, tile.slices * tile.lanes // 8)
+    for base in range(0, size, span):
+        at = base + tl.arange(0, span)[None, :]
+        zeros = tl.zeros([tile.rows, span], tl.uint8)
+        tl.store(marks + some[:, None] * size + at, zeros, mask=(some[:, None] < batch.rows) & (at < size))
 
 
 @triton.jit
@@ -189,13 +217,15 @@ def forward_kernel(
     some = tl.program_id(0).to(tl.int64) * tile.rows + tl.arange(0, tile.rows)
     row = some[:, None, None]
     last = tl.full([tile.rows], p.max_low, tl.int32)
-    d = tl.zeros([tile.rows], tl.int64)
+    d = no_sum(tile.rows, p)
     wide: tl.constexpr = tile.step > tile.slices * tile.width
     if tile.resident:
-        words, spoiled = _words(batch, row, 0, tile.width, p, has, tile)
+        words, spoiled, excess = _words(batch, row, 0, tile.width, p, has, tile)
         running = running_max(int_max(words, p), last)
         power = powers(words, tables, p)
-        d, last = powsum(slice_sums(unnormed(power, words, running[:, :, None], p), p), running, d, last, p)
+        real = (batch.columns + tile.width - 1) // tile.width
+        parts = unnormed(power, words, running[:, :, None], p)
+        d, last = powsum(slice_sums(parts, p), running, d, last, real, p)
         leading_one, recip = reciprocal(d, tables, p)
         _emit(
             batch, row, 0, tile.width, power, words, running, last, leading_one, recip, spoiled, out, kept, tables,
@@ -203,6 +233,7 @@ def forward_kernel(
         )  # fmt: skip
     else:
         spoiled = tl.zeros([tile.rows], tl.float32)
+        excess = tl.zeros([tile.rows], tl.float32)
         for start in range(0, batch.columns, tile.step):
             if wide:
                 end = tl.minimum(start + tile.step, batch.columns)
@@ -210,17 +241,20 @@ def forward_kernel(
                 last = _widest(batch, row, start, end, last, p, has, tile)
                 total = tl.zeros([tile.rows, 1], tl.int64)
                 for base in range(start, end, tile.lanes):
-                    words, bad = _words(batch, row, base, end - base, p, has, tile)
+                    words, bad, beyond = _words(batch, row, base, end - base, p, has, tile)
                     power = powers(words, tables, p)
-                    total += slice_sums(unnormed(power, words, last[:, None, None], p), p)
+                    total += slice_sums(unnormed(power, words, last[:, None, None], p), p).to(tl.int64)
                     spoiled += bad
-                d, last = powsum(total, last[:, None], d, before, p)
+                    excess += beyond
+                d, last = powsum(total, last[:, None], d, before, 1, p)
             else:
-                words, bad = _words(batch, row, start, tile.width, p, has, tile)
+                words, bad, beyond = _words(batch, row, start, tile.width, p, has, tile)
                 running = running_max(int_max(words, p), last)
                 parts = unnormed(powers(words, tables, p), words, running[:, :, None], p)
-                d, last = powsum(slice_sums(parts, p), running, d, last, p)
+                real = (batch.columns - start + tile.width - 1) // tile.width
+                d, last = powsum(slice_sums(parts, p), running, d, last, real, p)
                 spoiled += bad
+                excess += beyond
         leading_one, recip = reciprocal(d, tables, p)
         seen = tl.full([tile.rows], p.max_low, tl.int32)
         for start in range(0, batch.columns, tile.step):
@@ -229,13 +263,13 @@ def forward_kernel(
                 if p.unnormed_rounding != "truncate" and not p.row_products:
                     seen = _widest(batch, row, start, end, seen, p, has, tile)
                 for base in range(start, end, tile.lanes):
-                    words, bad = _words(batch, row, base, end - base, p, has, tile)
+                    words, _, _ = _words(batch, row, base, end - base, p, has, tile)
                     _emit(
                         batch, row, base, end - base, powers(words, tables, p), words, seen[:, None], last,
                         leading_one, recip, spoiled, out, kept, tables, p, has, tile,
                     )  # fmt: skip
             else:
-                words, bad = _words(batch, row, start, tile.width, p, has, tile)
+                words, _, _ = _words(batch, row, start, tile.width, p, has, tile)
                 running = running_max(int_max(words, p), seen)
                 seen = tl.max(running, 1)
                 _emit(
@@ -248,7 +282,10 @@ def forward_kernel(
             exponent = exponent * 0
         tl.store(exponents + some, exponent, mask=some < batch.rows)
     if has.marks:
-        _mark(batch, some, marks, p, has, tile)
+        if tl.min((excess == 0.0).to(tl.int32), 0) == 1:
+            _mark_none(batch, some, marks, tile)
+        else:
+            _mark(batch, some, marks, p, has, tile)
 
 
 @triton.jit

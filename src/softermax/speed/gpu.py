@@ -1,9 +1,9 @@
 """Kernels on GPUs: what a compiled one should take at best, and, where there is a GPU, what it takes.
 
-The estimate is a roofline: bytes over the memory's bandwidth, instructions over the rate at which they are issued, those of the
-integer and comparison pipe over its own, products over the tensor cores' rate; the largest counts. Instructions are those of the
-program's text, an upper bound, for code that rarely runs is in it. What we compare with gets its own bound, without any
-instructions, or for flash attention the best rate that its authors report: the comparison favours it.
+The estimate is a roofline: bytes over the memory's bandwidth, instructions over the rate at which they are issued, those of each
+pipe over its own, products over the tensor cores' rate; the largest counts, as if all else hid behind it. What we compare with
+gets its own bound, without any instructions, or for flash attention the best rate that its authors report: the comparison
+favours it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,54 @@ SIZE = 64
 
 @dataclass(frozen=True)
 class Gpu:
-    """Published rates of a GPU, per second."""
+    """Published rates of a GPU. Those of instructions are results per multiprocessor and cycle."""
 
     name: str
     target: str
     bandwidth: float
-    issue: float
-    """Instructions of threads: four schedulers of 32 per multiprocessor and cycle."""
-    integer: float
-    """Of these, on the pipe of additions, logic, shifts and comparisons: 64 per multiprocessor and cycle."""
+    """Bytes per second."""
+    multiprocessors: int
+    clock: float
+    floats: int
+    """Sums and products in single precision."""
     tensor: dict[str, float]
-    """Dense operations, a product and its sum being two."""
+    """Dense operations per second, a product and its sum being two."""
     flash: float
-    """The best rate that flash attention's authors report, in operations."""
-    source: str
+    """The best rate that flash attention's authors report, in operations per second."""
+    sources: dict[str, str]
 
 
+ISSUE = 128
+"""Four schedulers issue one instruction of 32 threads each."""
+INTEGERS = 64
+"""Sums, shifts, comparisons, logic, min and max; 32-bit integer products with sums, on the pipe of floats, as well."""
+SPECIAL = 16
+"""2^x and conversions. The guide has more for some conversions; the least is taken for all."""
+SHUFFLES = 32
+"""Exchange between threads, and shared memory."""
+
+_RATES = (
+    "CUDA C++ Best Practices Guide 13, 12.1.1 Throughput of Native Arithmetic Instructions (before 13: CUDA C++ Programming "
+    "Guide, 8.4.1), columns 8.0 and 9.0: floats 64 and 128, integers 64, 2^x 16, shuffles 32; of these, read through "
+    "openxla/xla cuda_core_info_table.cc and copies of the table in public repositories; shuffles and shared memory are from memory"
+)
 GPUS = (
     Gpu(
-        "A100 SXM 80 GB", "sm_80", 2.039e12, 108 * 128 * 1.41e9, 108 * 64 * 1.41e9,
-        {"bfloat16": 312e12, "int8": 624e12}, 230e12,
-        "NVIDIA A100 data sheet; CUDA programming guide, arithmetic instructions; FlashAttention-2, arXiv 2307.08691",
+        "A100 SXM 80 GB", "sm_80", 2.039e12, 108, 1.41e9, 64, {"bfloat16": 312e12, "int8": 624e12}, 0.73 * 312e12,
+        {
+            "bandwidth, multiprocessors, clock, tensor cores": "NVIDIA A100 data sheet and architecture whitepaper v1.0",
+            "instructions": _RATES,
+            "flash": "FlashAttention-2, arXiv 2307.08691, abstract: up to 73 % of the A100's theoretical maximum",
+        },
     ),
     Gpu(
-        "H100 SXM", "sm_90", 3.35e12, 132 * 128 * 1.98e9, 132 * 64 * 1.98e9,
-        {"bfloat16": 989e12, "int8": 1979e12}, 740e12,
-        "NVIDIA H100 data sheet; CUDA programming guide, arithmetic instructions; FlashAttention-3, arXiv 2407.08608",
+        "H100 SXM", "sm_90", 3.35e12, 132, 1.98e9, 128, {"bfloat16": 989e12, "int8": 1979e12}, 497e12,
+        {
+            "bandwidth, multiprocessors, tensor cores": "NVIDIA H100 data sheet and architecture whitepaper v1.04, table 3",
+            "clock": "the whitepaper's 66.9 TFLOPS in single precision over 132 multiprocessors of 128",
+            "instructions": _RATES,
+            "flash": "FlashAttention-3, arXiv 2407.08608, forward, heads of 64, 16k, no mask: 497 (a transcript of its figure)",
+        },
     ),
 )  # fmt: skip
 
@@ -56,52 +78,75 @@ _INTEGER_PIPE = {
     "BMSK", "FCHK", "FMNMX", "FSEL", "FSET", "FSETP", "IABS", "IADD3", "IMNMX", "ISETP", "LEA", "LOP3", "PLOP3", "PRMT",
     "SEL", "SGXT", "SHF", "VIADD", "VIADDMNMX", "VIMNMX", "VIMNMX3",
 }  # fmt: skip
+_FLOAT_PIPE = {"FADD", "FFMA", "FMUL", "HADD2", "HFMA2", "HMUL2"}
+_INTEGER_PRODUCTS = {"IMAD"}
+_SPECIAL_PIPE = {"MUFU", "F2F", "F2FP", "F2I", "FRND", "I2F", "I2FP", "POPC", "FLO"}
+_SHUFFLE_PIPE = {"SHFL", "REDUX", "LDS", "LDSM", "STS"}
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 
 def _bytes(kernel: str, dtype: str) -> float:
     """Of memory, per score: what is read and written once."""
     size = _BYTES[dtype]
-    if kernel == "gradient of rows":
-        return 2 * size + 1 + 1 / 8
-    if kernel == "training":
+    if kernel in ("gradient of rows", "training"):
         return 2 * size + 1 + 1 / 8
     if kernel == "swept rows":
         return 3 * size
     return 2 * size
 
 
+def _bounds(one: Compiled, gpu: Gpu) -> dict[str, float]:
+    """Seconds per score that each part of a GPU needs at least."""
+
+    def cycles(kinds: set[str], rate: float) -> float:
+        return sum(count for kind, count in one.kinds.items() if kind in kinds) / rate
+
+    products = cycles(_INTEGER_PRODUCTS, INTEGERS)
+    times = {
+        "instructions": one.per_score / ISSUE,
+        "integer pipe": cycles(_INTEGER_PIPE, INTEGERS),
+        "float pipe": max(cycles(_FLOAT_PIPE | _INTEGER_PRODUCTS, gpu.floats), products),
+        "special functions": cycles(_SPECIAL_PIPE, SPECIAL),
+        "shuffles": cycles(_SHUFFLE_PIPE, SHUFFLES),
+    }
+    bounds = {name: time / gpu.multiprocessors / gpu.clock for name, time in times.items()}
+    if one.kernel.startswith("attention"):
+        # Products of bytes for Q and K, with fixed output words twice; of 16 bits for P and V.
+        scores = 2 if "fixed" in one.kernel else 1
+        bounds["tensor cores"] = 2 * SIZE * (scores / gpu.tensor[one.dtype] + 1 / gpu.tensor["bfloat16"])
+    else:
+        bounds["memory"] = _bytes(one.kernel, one.dtype) / gpu.bandwidth
+    return bounds
+
+
 def estimate(found: Sequence[Compiled]) -> list[dict[str, Any]]:
-    """Picoseconds per score at best, of ours and of what it is compared with, on each GPU a kernel was compiled for."""
+    """Picoseconds per score at best, of ours and of what it is compared with, on each GPU a kernel was compiled for.
+
+    ``busy`` is the share of that time in which the busiest pipe works, or instructions are issued.
+    """
     rows = []
     for gpu in GPUS:
         for one in found:
-            attention = one.kernel.startswith("attention")
             if one.target != gpu.target or (
                 one.kernel.startswith("gradient of") and "rows" not in one.kernel
             ):
                 continue
-            pipe = sum(count for kind, count in one.kinds.items() if kind in _INTEGER_PIPE) / one.instructions
-            bounds = {
-                "instructions": one.per_score / gpu.issue,
-                "integer pipe": one.per_score * pipe / gpu.integer,
-            }
-            if attention:
-                sweeps = 3 if "fixed" in one.kernel else 2
-                bounds["tensor cores"] = sweeps * 2 * SIZE / gpu.tensor[one.dtype]
+            bounds = _bounds(one, gpu)
+            if one.kernel.startswith("attention"):
                 versus, least = "flash attention, 16 bits", 4 * SIZE / gpu.flash
             else:
-                bounds["memory"] = _bytes(one.kernel, one.dtype) / gpu.bandwidth
                 size = 4 if one.dtype == "int8" else _BYTES[one.dtype]
                 passes = 3 if one.kernel.startswith("gradient") else 2
                 versus = f"torch.softmax, {'float32' if one.dtype == 'int8' else one.dtype}"
                 least = passes * size / gpu.bandwidth
             bound = max(bounds, key=lambda name: bounds[name])
+            busy = max(time for name, time in bounds.items() if name not in ("memory", "tensor cores"))
             rows.append(
                 {
                     "gpu": gpu.name, "kernel": one.kernel, "dtype": one.dtype, "columns": one.columns,
-                    "picoseconds": round(bounds[bound] * 1e12, 2), "bound": bound, "versus": versus,
-                    "versus_picoseconds": round(least * 1e12, 2), "ratio": round(least / bounds[bound], 2),
+                    "picoseconds": round(bounds[bound] * 1e12, 2), "bound": bound, "busy": round(busy / bounds[bound], 2),
+                    "versus": versus, "versus_picoseconds": round(least * 1e12, 2),
+                    "ratio": round(least / bounds[bound], 2),
                 }
             )  # fmt: skip
     return rows
