@@ -418,7 +418,7 @@ def gpu_estimate() -> list[ResultRow]:
     return [
         {
             "GPU": row["gpu"], "kernel": f"{row['kernel']}, {row['dtype']}, {row['columns']}", "ps per score": row["picoseconds"],
-            "bound by": row["bound"], "against": row["versus"], "its ps": row["versus_picoseconds"], "its time over ours": row["ratio"],
+            "bound by": row["bound"], "busiest pipe": row["busy"], "against": row["versus"], "its ps": row["versus_picoseconds"], "its time over ours": row["ratio"],
         }
         for row in found
     ]  # fmt: skip

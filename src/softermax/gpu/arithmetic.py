@@ -15,11 +15,11 @@ from softermax.gpu.floats import (
     MAGIC_BITS,
     UNIT,
     clipped_near,
+    near_of,
     near_outputs,
     near_powers,
     near_unnormed,
     near_weights,
-    near_of,
     rounded_near,
     two_to,
     unit_word,
@@ -31,8 +31,6 @@ MOST = tl.constexpr(30)
 """Past the widest word that is shifted, `plan.PRODUCT_BITS`, with its rounding."""
 FEW = tl.constexpr(4)
 """Slices of a block that are added one after another in any case."""
-_BELOW = tl.constexpr(30)
-"""Bits below PowSum's fraction that a block's slices are summed with."""
 
 
 @triton.jit
@@ -77,11 +75,8 @@ def marked_words(scaled, p: tl.constexpr):
 @triton.jit
 def saturated(words, p: tl.constexpr):
     """Which of the words, clipped one unit beyond their range, lie there."""
-    if p.near:
-        out = (words < MAGIC + p.low) | (words > MAGIC + p.high)
-    else:
-        out = (words < p.low) | (words > p.high)
-    return out
+    zero: tl.constexpr = MAGIC if p.near else 0
+    return (words < zero + p.low) | (words > zero + p.high)
 
 
 @triton.jit
@@ -97,11 +92,7 @@ def within(words, p: tl.constexpr):
 @triton.jit
 def hidden(words, keep, p: tl.constexpr):
     """Words of which those not kept take no part."""
-    if p.near:
-        words = tl.where(keep, words, MAGIC + p.masked)
-    else:
-        words = tl.where(keep, words, MASKED)
-    return words
+    return tl.where(keep, words, MAGIC + p.masked if p.near else MASKED)
 
 
 @triton.jit
@@ -209,13 +200,16 @@ def no_sum(rows: tl.constexpr, p: tl.constexpr):
 @triton.jit
 def _added(d, term, grown, p: tl.constexpr):
     """A4: PowSum after one more slice."""
-    return tl.minimum((d >> tl.minimum(grown, 31 if p.narrow else 62)) + term, p.powsum_high)
+    d = (d >> tl.minimum(grown, 31 if p.narrow else 62)) + term
+    if p.saturates:
+        d = tl.minimum(d, p.powsum_high)
+    return d
 
 
 @triton.jit
-def powsum(sums, running, d, before, real, p: tl.constexpr):
+def powsum(sums, running, d, before, real, lanes: tl.constexpr, p: tl.constexpr):
     """A4: PowSum after a block of slices, ``real`` of which there are, from their exact sums and running maxima and what was
-    ``before``.
+    ``before``; ``lanes`` elements at most have been added with them.
 
     Truncating shifts compose, so as long as nothing saturates PowSum is the sum of all terms, each shifted by what the
     max grew by after it, truncated once. Where a sum might saturate, or a shift leaves the bits that are kept
@@ -235,11 +229,13 @@ def powsum(sums, running, d, before, real, p: tl.constexpr):
     else:
         shift = tl.where(terms > 0, last[:, None] - running, 0)
         first = tl.where(d > 0, last - before, 0)
-        all_terms = d + tl.sum(terms, 1)
-        easy = (tl.maximum(tl.max(shift, 1), first) <= _BELOW) & (all_terms <= p.powsum_high)
+        easy = tl.maximum(tl.max(shift, 1), first) <= p.below
+        if p.safe_terms < lanes:
+            easy = easy & (d + tl.sum(terms, 1) <= p.powsum_high)
         if tl.min(easy.to(tl.int32), 0) == 1:
-            exact = (d.to(tl.int64) << _BELOW) >> first
-            d = ((exact + tl.sum((terms.to(tl.int64) << _BELOW) >> shift, 1)) >> _BELOW).to(d.dtype)
+            wide = tl.int32 if p.narrow_below else tl.int64
+            exact = ((d.to(wide) << p.below) >> first) + tl.sum((terms.to(wide) << p.below) >> shift, 1)
+            d = (exact >> p.below).to(d.dtype)
         else:
             order = tl.arange(0, count)[None, :]
             for s in range(tl.minimum(real, count)):
@@ -360,10 +356,9 @@ def weights(power, words, maximum, p: tl.constexpr):
 @triton.jit
 def scaled_weights(weights, grown, p: tl.constexpr):
     """A8: weights, divided by 2^grown, in single precision."""
-    scale = two_to(-tl.minimum(grown, 100))
-    if p.near:
+    if p.near:  # no max is 127 above another
+        scale = two_to(-grown)
         w = tl.fma(weights, scale, -UNIT * scale)
     else:
-        w = weights.to(tl.float32) * scale
+        w = weights.to(tl.float32) * two_to(-tl.minimum(grown, 100))
     return w
-

@@ -33,7 +33,6 @@ from softermax.gpu.arithmetic import (
 )
 from softermax.gpu.floats import MAGIC, MAGIC_BITS, two_to, word_of
 
-
 EXACT = tl.constexpr(128)
 """Keys whose words of 8 bits times bytes surely sum up to less than 2^22, which `word_of` takes."""
 
@@ -278,7 +277,7 @@ def forward_kernel(operands, out, value_scale, state, maxima, tables, p: tl.cons
                 else:
                     parts = unnormed(power, words, last[:, None, None], p)
                 total += slice_sums(parts, p).to(tl.int64)
-            d, last = powsum(total, last[:, None], d, before, 1, p)
+            d, last = powsum(total, last[:, None], d, before, 1, 1 << 30, p)
         else:
             words, bad = _words(operands, head, query, q, start, b.width, p, b)
             spoiled += bad
@@ -294,7 +293,7 @@ def forward_kernel(operands, out, value_scale, state, maxima, tables, p: tl.cons
                     _keep_maxima(maxima, operands, head, query, start, running, b)
             else:
                 parts = unnormed(power, words, running[:, :, None], p)
-            d, last = powsum(slice_sums(parts, p), running, d, last, real, p)
+            d, last = powsum(slice_sums(parts, p), running, d, last, real, 1 << 30, p)
     leading_one, recip = reciprocal(d, tables, p)
     if not p.deferred:
         seen = tl.full([b.queries], p.max_low, tl.int32)

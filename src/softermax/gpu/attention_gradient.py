@@ -20,8 +20,8 @@ from softermax.gpu.arithmetic import (
     weights,
     within,
 )
-from softermax.gpu.floats import two_to
 from softermax.gpu.attention import kept, key_block, query_block, scaled_scores
+from softermax.gpu.floats import two_to
 
 
 @triton.jit

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from softermax.extras import need
-from softermax.gpu.plan import numbers
+from softermax.gpu.plan import most_warps, numbers
 from softermax.progress import Progress, silent
 from softermax.spec import get_spec
 
@@ -57,7 +57,7 @@ class Compiled:
     target: str
     registers: int
     spills: int
-    """Bytes of a thread's stack on the one vendor's GPUs, spilled registers on the other's."""
+    """Bytes of a thread's stack. Scalars that AMD's compiler keeps in lanes of vector registers are none."""
     shared: int
     """Bytes of a program."""
     warps: int
@@ -126,7 +126,16 @@ def jobs() -> Iterator[Job]:
         kind = _TYPES[dtype]
         floats = dtype != "int8"
         operands = operands_of(
-            kind, kind, kind if floats else "*fp16", "*u8", "*i32", *["i32"] * 4, *["i64"] * 4, "i32", "fp32", "fp32"
+            kind,
+            kind,
+            kind if floats else "*fp16",
+            "*u8",
+            "*i32",
+            *["i32"] * 4,
+            *["i64"] * 4,
+            "i32",
+            "fp32",
+            "fp32",
         )
         block = launch_attention.block_of(
             spec, KEYS, 64, KEYS, floats=floats, keeps=floats, mask=False, lengths=False, causal=False
@@ -203,15 +212,16 @@ def _compile(job: Job, target: str) -> Compiled:
     named = {name: job.signature.get(name, signature.get(name)) for name in job.kernel.arg_names}
     source = ASTSource(job.kernel, signature=named, constexprs=job.constants, attrs=_aligned(named))
     back_end, architecture, threads = TARGETS[target]
+    warps = min(job.warps, most_warps(back_end == "hip"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = triton.compile(
             source, target=GPUTarget(back_end, architecture, threads),
-            options={"num_warps": job.warps, "enable_fp_fusion": job.fusion},
+            options={"num_warps": warps, "enable_fp_fusion": job.fusion},
         )  # fmt: skip
     count = _cuda if back_end == "cuda" else _hip
     registers, spills, text = count(made.asm)
-    per_thread = job.elements / (threads * job.warps)
+    per_thread = job.elements / (threads * warps)
     depths = _depths(text)
     kinds: dict[str, float] = defaultdict(float)
     rare = 0
@@ -220,9 +230,12 @@ def _compile(job: Job, target: str) -> Compiled:
             rare += depth != NEVER
         else:
             kinds[one.name] += 1 if depth or not job.steps else 1 / job.steps
-    each = {name: round(number / per_thread, 3) for name, number in sorted(kinds.items(), key=lambda kind: -kind[1])}
+    each = {
+        name: round(number / per_thread, 3)
+        for name, number in sorted(kinds.items(), key=lambda kind: -kind[1])
+    }
     return Compiled(
-        job.name, job.dtype, job.columns, target, registers, spills, int(made.metadata.shared), job.warps,
+        job.name, job.dtype, job.columns, target, registers, spills, int(made.metadata.shared), warps,
         len(text), round(sum(each.values()), 1), round(rare / per_thread, 1), each,
     )  # fmt: skip
 
@@ -359,7 +372,7 @@ def _hip(assembly: Any) -> tuple[int, int, list[Instruction]]:
     body = text[: text.index(".amdhsa_kernel")]
     return (
         number("vgpr_count"),
-        number("vgpr_spill_count") + number("sgpr_spill_count"),
+        number("private_segment_fixed_size"),
         _read(
             body,
             r"^(\.LBB\w+):",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from softermax.gpu import rows
 from softermax.gpu.interpreter import interpreted
-from softermax.gpu.plan import input_scale, numbers, slice_width, tables
+from softermax.gpu.plan import input_scale, most_warps, numbers, slice_width, tables
 from softermax.spec import AnySpec, SoftermaxSpec
 
 RESIDENT = 16384
@@ -26,6 +26,11 @@ def power_of_two_from(n: int) -> int:
     return 1 << max(n - 1, 0).bit_length()
 
 
+def power_of_two_to(n: int) -> int:
+    """The largest power of two that is ``n`` or less, 0 for 0."""
+    return 1 << n.bit_length() >> 1
+
+
 @functools.lru_cache(maxsize=256)
 def device_tables(spec: AnySpec, device: torch.device) -> Tensor:
     return torch.from_numpy(tables(spec)).to(device)
@@ -38,8 +43,13 @@ def row_tile(spec: AnySpec, row_count: int, columns: int) -> rows.Tile:
     slices = power_of_two_from(-(-columns // width))
     block = _INTERPRETED_BLOCK if interpreted() else BLOCK
     if lanes * slices <= RESIDENT:
-        some = max(1, min(block // (lanes * slices), power_of_two_from(row_count)))
-        return rows.Tile(some, slices, lanes, width, columns, True, slices * lanes == columns)
+        first = slices // 2
+        rest = power_of_two_from(max(-(-columns // width) - first, 1))
+        if slices < 4 or rest == first:
+            first, rest = slices, 0
+        size = lanes * (first + rest)
+        some = max(1, min(power_of_two_to(block // size), power_of_two_from(row_count)))
+        return rows.Tile(some, first, lanes, width, columns, True, size == columns, rest)
     if lanes <= BLOCK:
         slices = BLOCK // lanes
         return rows.Tile(1, slices, lanes, width, slices * width, False)
@@ -58,7 +68,8 @@ def gradient_tile(row_count: int, columns: int) -> rows.Tile:
 
 def warps(tile: rows.Tile) -> int:
     """A row within one warp needs no exchange through memory; a longer one has 32 elements per thread."""
-    return max(1, min(16, tile.rows * tile.slices * tile.lanes // BLOCK))
+    lanes = tile.rows * (tile.slices + tile.rest) * tile.lanes
+    return max(1, min(most_warps(torch.version.hip is not None), power_of_two_to(lanes // BLOCK)))
 
 
 def _batch(x: Tensor, mask: Tensor | None, lengths: Tensor | None, causal: bool, scale: float) -> rows.Batch:

@@ -14,6 +14,7 @@ from softermax.gpu.launch import device_tables, power_of_two_from
 from softermax.gpu.plan import (
     attention_refusal,
     input_scale,
+    most_warps,
     numbers,
     score_factor,
     slice_width,
@@ -179,6 +180,6 @@ def float_backward(
         by,
         numbers(spec),
         gradient_block(spec, block, k.shape[2], KEYS),
-        num_warps=KEY_GRADIENT_WARPS,
+        num_warps=min(KEY_GRADIENT_WARPS, most_warps(torch.version.hip is not None)),
     )
     return dq, dk, dv

@@ -77,6 +77,13 @@ class Numbers(NamedTuple):
     powsum_bits: int
     powsum_fraction: int
     powsum_high: int
+    below: int
+    """Bits below PowSum's fraction that a block's slices are summed with, in 32 bits if ``narrow_below``."""
+    narrow_below: bool
+    saturates: bool
+    """Whether PowSum may. With A8 it cannot, where it holds the most keys' largest weights."""
+    safe_terms: int
+    """Elements whose sum surely does not saturate."""
     recip: Line
     recip_narrow: bool
     """Its lines take 32 bits."""
@@ -141,7 +148,12 @@ def _score_checks(spec: SoftermaxSpec) -> Checks:
 
 def _reciprocal_checks(spec: AnySpec) -> Checks:
     # Lines of 1/x are computed once per row, in 64 bits: a slope has up to 33 bits, a rest up to 31.
-    return [(_widest(reciprocal_table(spec)) < 1 << 63, f"reciprocal is {spec.reciprocal}: a line of 1/x exceeds 64 bits")]
+    return [
+        (
+            _widest(reciprocal_table(spec)) < 1 << 63,
+            f"reciprocal is {spec.reciprocal}: a line of 1/x exceeds 64 bits",
+        )
+    ]
 
 
 def _output_checks(spec: SoftermaxSpec) -> Checks:
@@ -192,6 +204,7 @@ def numbers(spec: AnySpec) -> Numbers:
     recip = reciprocal_table(spec)
     near = nudge(spec)
     wide_sum = lane_bits + LANE_BITS > 31
+    sum_shift = 0 if deferred else scores.unnormed.fraction - scores.powsum.fraction
     return Numbers(
         fraction=scores.input.fraction,
         low=scores.input.low,
@@ -209,11 +222,15 @@ def numbers(spec: AnySpec) -> Numbers:
         unnormed_rounding=scores.unnormed_rounding,
         wide_sum=wide_sum,
         narrow=spec.powsum.bits <= 24 and not wide_sum,
-        sum_shift=0 if deferred else scores.unnormed.fraction - scores.powsum.fraction,
+        sum_shift=sum_shift,
         sum_rounding="truncate" if deferred else scores.powsum_rounding,
         powsum_bits=spec.powsum.bits,
         powsum_fraction=spec.powsum.fraction,
         powsum_high=spec.powsum.high,
+        below=30 if spec.powsum.bits > 19 or wide_sum else 31 - spec.powsum.bits,
+        narrow_below=spec.powsum.bits <= 19 and not wide_sum,
+        saturates=deferred is None or MAX_KEYS * deferred.weight.high > deferred.powsum.high,
+        safe_terms=0 if deferred else (spec.powsum.high << sum_shift) // (pow2.high + (1 << sum_shift)),
         recip=_line(recip, 2 * len(pow2.c_lut)),
         recip_narrow=_widest(recip) < 1 << 31,
         recip_fraction=spec.reciprocal.fraction,
@@ -263,8 +280,8 @@ def nudge(spec: AnySpec) -> float | None:
     2^x is known to `POWER_ERROR`. For each fraction f, 2^f (1 + a) has to be the table's word L_f and a part of a unit, less than
     one; less than half of one where the word itself, not shifted, is rounded half up.
 
-    >>> nudge(SoftermaxSpec()), nudge(SoftermaxSpec(unnormed_rounding="half-even"))
-    (7.49...e-06, None)
+    >>> round(nudge(SoftermaxSpec()) * 2**17, 1), nudge(SoftermaxSpec(unnormed_rounding="half-even"))
+    (1.3, None)
     """
     scores = spec.scores if isinstance(spec, DeferredSpec) else spec
     table = pow2_table(scores)
@@ -307,6 +324,11 @@ def tables(spec: AnySpec) -> NDArray[np.int64]:
     scores = spec.scores if isinstance(spec, DeferredSpec) else spec
     pow2, recip = pow2_table(scores), reciprocal_table(spec)
     return np.array([*pow2.c_lut, *pow2.m_lut, *recip.c_lut, *recip.m_lut], dtype=np.int64)
+
+
+def most_warps(amd: bool) -> int:
+    """Of a program. AMD's have 64 threads, and with four of them a thread has all registers there are."""
+    return 4 if amd else 16
 
 
 def slice_width(spec: AnySpec, columns: int) -> int:

@@ -82,6 +82,8 @@ class Tile(NamedTuple):
     """The block holds whole rows."""
     full: bool = False
     """And nothing beside them: no lane needs to be asked whether it is one of a row's."""
+    rest: int = 0
+    """Slices of a second block, after the first, where both have fewer lanes than one would have."""
 
 
 @triton.jit
@@ -120,18 +122,25 @@ def _load(batch, row, column, keep, p: tl.constexpr, has: tl.constexpr):
 
 
 @triton.jit
-def _place(row, base, span, batch, tile: tl.constexpr):
+def _place(row, base, span, batch, slices: tl.constexpr, tile: tl.constexpr):
     """Columns of a block from column ``base`` on, and which of them there are; a slice has ``span`` elements here."""
     lane = tl.arange(0, tile.lanes)[None, None, :]
-    column = base + tl.arange(0, tile.slices)[None, :, None] * tile.width + lane
-    inside = row < batch.rows if tile.full else (row < batch.rows) & (column < batch.columns) & (lane < span)
+    column = base + tl.arange(0, slices)[None, :, None] * tile.width + lane
+    if not tile.full:
+        inside = (row < batch.rows) & (column < batch.columns) & (lane < span)
+    elif tile.rows > 1:
+        inside = row < batch.rows
+    else:  # a program per row
+        inside = tl.full([1, 1, 1], 1, tl.int1)
     return column, inside
 
 
 @triton.jit
-def _words(batch, row, base, span, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr):
+def _words(
+    batch, row, base, span, slices: tl.constexpr, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr
+):
     """A block of input words, and per row what spoils it and what saturates."""
-    column, inside = _place(row, base, span, batch, tile)
+    column, inside = _place(row, base, span, batch, slices, tile)
     keep = _kept(batch, row, column, inside, has)
     word, spoiled, beyond = _load(batch, row, column, keep, p, has)
     if has.mask or has.lengths or has.causal or not tile.full:
@@ -149,7 +158,7 @@ def _words(batch, row, base, span, p: tl.constexpr, has: tl.constexpr, tile: tl.
 def _widest(batch, row, start, end, last, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr):
     """The running max after a slice that is wider than a block."""
     for base in range(start, end, tile.lanes):
-        words, _, _ = _words(batch, row, base, end - base, p, has, tile)
+        words, _, _ = _words(batch, row, base, end - base, tile.slices, p, has, tile)
         last = tl.max(running_max(int_max(words, p), last), 1)
     return last
 
@@ -157,13 +166,15 @@ def _widest(batch, row, start, end, last, p: tl.constexpr, has: tl.constexpr, ti
 @triton.jit
 def _emit(
     batch, row, base, span, power, words, running, last, leading_one, recip, spoiled, out, kept, tables,
-    p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr,
+    slices: tl.constexpr, p: tl.constexpr, has: tl.constexpr, tile: tl.constexpr,
 ):  # fmt: skip
     """Output words of a block, as probabilities, as words, or both."""
-    column, inside = _place(row, base, span, batch, tile)
+    column, inside = _place(row, base, span, batch, slices, tile)
     word = outputs(power, words, running, last, leading_one, recip, tables, p)
     if has.words:
-        tl.store(kept + row * batch.columns + column, integers_of(word, p).to(kept.dtype.element_ty), mask=inside)
+        tl.store(
+            kept + row * batch.columns + column, integers_of(word, p).to(kept.dtype.element_ty), mask=inside
+        )
     if has.floats:
         exponent = tl.zeros_like(leading_one) - p.output_fraction
         if not p.fixed:
@@ -219,18 +230,33 @@ def forward_kernel(
     last = tl.full([tile.rows], p.max_low, tl.int32)
     d = no_sum(tile.rows, p)
     wide: tl.constexpr = tile.step > tile.slices * tile.width
+    lanes: tl.constexpr = (tile.slices + tile.rest) * tile.lanes if tile.resident else 1 << 30
     if tile.resident:
-        words, spoiled, excess = _words(batch, row, 0, tile.width, p, has, tile)
+        words, spoiled, excess = _words(batch, row, 0, tile.width, tile.slices, p, has, tile)
         running = running_max(int_max(words, p), last)
         power = powers(words, tables, p)
         real = (batch.columns + tile.width - 1) // tile.width
         parts = unnormed(power, words, running[:, :, None], p)
-        d, last = powsum(slice_sums(parts, p), running, d, last, real, p)
+        d, last = powsum(slice_sums(parts, p), running, d, last, real, lanes, p)
+        if tile.rest > 0:
+            base: tl.constexpr = tile.slices * tile.width
+            more, bad, beyond = _words(batch, row, base, tile.width, tile.rest, p, has, tile)
+            spoiled += bad
+            excess += beyond
+            running_more = running_max(int_max(more, p), last)
+            power_more = powers(more, tables, p)
+            parts = unnormed(power_more, more, running_more[:, :, None], p)
+            d, last = powsum(slice_sums(parts, p), running_more, d, last, real - tile.slices, lanes, p)
         leading_one, recip = reciprocal(d, tables, p)
         _emit(
             batch, row, 0, tile.width, power, words, running, last, leading_one, recip, spoiled, out, kept, tables,
-            p, has, tile,
+            tile.slices, p, has, tile,
         )  # fmt: skip
+        if tile.rest > 0:
+            _emit(
+                batch, row, base, tile.width, power_more, more, running_more, last, leading_one, recip, spoiled, out,
+                kept, tables, tile.rest, p, has, tile,
+            )  # fmt: skip
     else:
         spoiled = tl.zeros([tile.rows], tl.float32)
         excess = tl.zeros([tile.rows], tl.float32)
@@ -241,18 +267,18 @@ def forward_kernel(
                 last = _widest(batch, row, start, end, last, p, has, tile)
                 total = tl.zeros([tile.rows, 1], tl.int64)
                 for base in range(start, end, tile.lanes):
-                    words, bad, beyond = _words(batch, row, base, end - base, p, has, tile)
+                    words, bad, beyond = _words(batch, row, base, end - base, tile.slices, p, has, tile)
                     power = powers(words, tables, p)
                     total += slice_sums(unnormed(power, words, last[:, None, None], p), p).to(tl.int64)
                     spoiled += bad
                     excess += beyond
-                d, last = powsum(total, last[:, None], d, before, 1, p)
+                d, last = powsum(total, last[:, None], d, before, 1, lanes, p)
             else:
-                words, bad, beyond = _words(batch, row, start, tile.width, p, has, tile)
+                words, bad, beyond = _words(batch, row, start, tile.width, tile.slices, p, has, tile)
                 running = running_max(int_max(words, p), last)
                 parts = unnormed(powers(words, tables, p), words, running[:, :, None], p)
                 real = (batch.columns - start + tile.width - 1) // tile.width
-                d, last = powsum(slice_sums(parts, p), running, d, last, real, p)
+                d, last = powsum(slice_sums(parts, p), running, d, last, real, lanes, p)
                 spoiled += bad
                 excess += beyond
         leading_one, recip = reciprocal(d, tables, p)
@@ -263,18 +289,18 @@ def forward_kernel(
                 if p.unnormed_rounding != "truncate" and not p.row_products:
                     seen = _widest(batch, row, start, end, seen, p, has, tile)
                 for base in range(start, end, tile.lanes):
-                    words, _, _ = _words(batch, row, base, end - base, p, has, tile)
+                    words, _, _ = _words(batch, row, base, end - base, tile.slices, p, has, tile)
                     _emit(
                         batch, row, base, end - base, powers(words, tables, p), words, seen[:, None], last,
-                        leading_one, recip, spoiled, out, kept, tables, p, has, tile,
+                        leading_one, recip, spoiled, out, kept, tables, tile.slices, p, has, tile,
                     )  # fmt: skip
             else:
-                words, _, _ = _words(batch, row, start, tile.width, p, has, tile)
+                words, _, _ = _words(batch, row, start, tile.width, tile.slices, p, has, tile)
                 running = running_max(int_max(words, p), seen)
                 seen = tl.max(running, 1)
                 _emit(
                     batch, row, start, tile.width, powers(words, tables, p), words, running, last, leading_one, recip,
-                    spoiled, out, kept, tables, p, has, tile,
+                    spoiled, out, kept, tables, tile.slices, p, has, tile,
                 )  # fmt: skip
     if has.exponents:
         exponent = leading_one - p.powsum_fraction
