@@ -394,6 +394,8 @@ def tables_classified() -> list[ResultRow]:
         | {row["table"]: f"{row['accuracy']:.1f}" for row in found if row["attention"] == attention}
         for attention in dict.fromkeys(row["attention"] for row in found)
     ]
+
+
 def generated() -> list[ResultRow]:
     """A language model that writes, in int8 and in single precision; not what it wrote."""
     return [{k: v for k, v in row.items() if k not in ("text", "model")} for row in figures.rows("generate")]
@@ -418,7 +420,7 @@ def gpu_estimate() -> list[ResultRow]:
     return [
         {
             "GPU": row["gpu"], "kernel": f"{row['kernel']}, {row['dtype']}, {row['columns']}", "ps per score": row["picoseconds"],
-            "bound by": row["bound"], "busiest pipe": row["busy"], "against": row["versus"], "its ps": row["versus_picoseconds"], "its time over ours": row["ratio"],
+            "bound by": row["bound"], "busiest pipe": row["busy"], "tensor cores alone": row["tensor_picoseconds"] or "", "against": row["versus"], "its ps": row["versus_picoseconds"], "its time over ours": row["ratio"],
         }
         for row in found
     ]  # fmt: skip
@@ -443,7 +445,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "routed, added": routed_added,
     "lean in models": lean_in_models,
     "gpu": gpu,
-    "gpu-estimate": gpu_estimate,
+    "gpu estimate": gpu_estimate,
     "rivals": rivals,
     "rivals with options": rivals_with_options,
     "rivals in silicon": rivals_in_silicon,

@@ -23,8 +23,9 @@ MAX_BITS = 28
 LANE_BITS = 14
 """Bits of the most lanes that a slice has in one block, `launch.RESIDENT`."""
 POWER_ERROR = 2.0**-20
-"""What 2^x and its scaling may be wrong by, relatively. NVIDIA states 2^-22 for ``ex2.approx.f32`` (PTX ISA); AMD's and NumPy's
-are nearer; two roundings to 2^-24 come on top."""
+"""What 2^x and its scaling may be wrong by, relatively: four times the 2^-22, two units in the last place, that NVIDIA states for
+CUDA's exp2f, which is the instruction ``ex2.approx.f32`` (llvm/llvm-project#120519 shows that; the figure is from memory); two
+roundings to 2^-24 come on top."""
 MASKED_BELOW = 40
 """A masked lane's score lies so many powers of two below the least max."""
 

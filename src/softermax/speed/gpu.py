@@ -45,14 +45,14 @@ ISSUE = 128
 INTEGERS = 64
 """Sums, shifts, comparisons, logic, min and max; 32-bit integer products with sums, on the pipe of floats, as well."""
 SPECIAL = 16
-"""2^x and conversions. The guide has more for some conversions; the least is taken for all."""
+"""2^x, conversions, and what a warp reduces in one instruction. Some conversions are faster; the least is taken for all."""
 SHUFFLES = 32
 """Exchange between threads, and shared memory."""
 
 _RATES = (
-    "CUDA C++ Best Practices Guide 13, 12.1.1 Throughput of Native Arithmetic Instructions (before 13: CUDA C++ Programming "
-    "Guide, 8.4.1), columns 8.0 and 9.0: floats 64 and 128, integers 64, 2^x 16, shuffles 32; of these, read through "
-    "openxla/xla cuda_core_info_table.cc and copies of the table in public repositories; shuffles and shared memory are from memory"
+    "CUDA C++ Programming Guide 12.6, table 4, Throughput of Native Arithmetic Instructions (in 13 moved to the Best Practices "
+    "Guide, 12.1.1), columns 8.0 and 9.0: floats 64 and 128, integers 64, 2^x and conversions 16, shuffles 32; read in public "
+    "repositories that quote it, such as openxla/xla's cuda_core_info_table.cc. Shared memory's 32 words per cycle: from memory"
 )
 GPUS = (
     Gpu(
@@ -80,8 +80,8 @@ _INTEGER_PIPE = {
 }  # fmt: skip
 _FLOAT_PIPE = {"FADD", "FFMA", "FMUL", "HADD2", "HFMA2", "HMUL2"}
 _INTEGER_PRODUCTS = {"IMAD"}
-_SPECIAL_PIPE = {"MUFU", "F2F", "F2FP", "F2I", "FRND", "I2F", "I2FP", "POPC", "FLO"}
-_SHUFFLE_PIPE = {"SHFL", "REDUX", "LDS", "LDSM", "STS"}
+_SPECIAL_PIPE = {"MUFU", "F2F", "F2FP", "F2I", "FLO", "FRND", "I2F", "I2FP", "POPC", "REDUX"}
+_SHUFFLE_PIPE = {"SHFL", "LDS", "LDSM", "STS"}
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 
 
@@ -145,6 +145,7 @@ def estimate(found: Sequence[Compiled]) -> list[dict[str, Any]]:
                 {
                     "gpu": gpu.name, "kernel": one.kernel, "dtype": one.dtype, "columns": one.columns,
                     "picoseconds": round(bounds[bound] * 1e12, 2), "bound": bound, "busy": round(busy / bounds[bound], 2),
+                    "tensor_picoseconds": round(bounds.get("tensor cores", 0) * 1e12, 2),
                     "versus": versus, "versus_picoseconds": round(least * 1e12, 2),
                     "ratio": round(least / bounds[bound], 2),
                 }
