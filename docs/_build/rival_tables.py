@@ -226,17 +226,21 @@ def _signed(found: dict[str, float], name: str) -> str:
 
 
 def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
-    """Where others are nearer to the softmax: the best with 8-bit words in and out, and the best of all."""
+    """Where others are nearer to the softmax: all that are, with each kind of output word that ours has, and as published with any."""
     found = [row for row in rival_designs() if row["kind"] != "reference"]
-    bytes_ = [row for row in found if row["gives"].startswith(("u8,", "s8,")) or row["name"] == "paper+fold"]
-    for what, rows in (("8-bit words of fixed scale", bytes_), ("any words", found)):
-        rows = [row for row in rows if row["kind"] == "ours" or ":" not in row["name"]]
+    kinds = [(kind, [row for row in found if word_of(row) == kind]) for kind in WORDS]
+    published = [row for row in found if row["kind"] == "ours" or ":" not in row["name"]]
+    for what, rows in [*kinds, ("any words", published)]:
         ours = min((r for r in rows if r["kind"] == "ours"), key=lambda r: r["l1_recorded"], default=None)
-        best = min((r for r in rows if r["kind"] == "rival"), key=lambda r: r["l1_recorded"], default=None)
-        if ours and best and best["l1_recorded"] < ours["l1_recorded"]:
+        if ours is None:
+            continue
+        nearer = [r for r in rows if r["kind"] == "rival" and r["l1_recorded"] < ours["l1_recorded"]]
+        if nearer:
+            nearer.sort(key=lambda r: float(r["l1_recorded"]), reverse=True)
+            names = ", ".join(f"`{r['name']}`" for r in nearer)
             add(
-                f"L1 to softmax on real attention, {what}: `{ours['name']}`, and nearer, `{best['name']}`",
-                f"{ours['l1_recorded']:.3f}, {best['l1_recorded']:.3f}",
+                f"L1 to softmax on real attention, {what}: `{ours['name']}`, and nearer, {names}",
+                ", ".join(f"{r['l1_recorded']:.3f}" for r in (ours, *nearer)),
                 "",
                 "rivals",
             )

@@ -234,8 +234,8 @@ def test_rivals_are_listed_once_with_silicon_where_it_was_measured(results: Modu
         row | {"name": "paper+fold", "kind": "ours", "l1_recorded": 0.4},
         row | {"name": "a", "l1_recorded": 0.25, "width": 16} | built,
         row | {"name": "a", "l1_recorded": 0.25, "width": 32} | built,
-        row | {"name": "a:row-scaled", "l1_recorded": 0.1},
-        row | {"name": "a:deferred", "l1_recorded": 0.09},
+        row | {"name": "a:row-scaled", "l1_recorded": 0.1, "gives": "u8 and an exponent per row"},
+        row | {"name": "a:deferred", "l1_recorded": 0.09, "gives": "u8 unnormed, divided after P·V"},
     ]
     save(results, "rivals", rows)
     assert [one["design"] for one in results.rivals()] == ["`paper+fold`", "`a`"]
