@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "docs/results"
 OPTIONS = ("i-bert", "ita", "e2softmax")
 """Rivals whose options go into models too: the three with their own ways to lose mass."""
-TASKS = ("stsb", "mrpc")
-"""What models are fine-tuned for, in fp32 and then in int8, before designs are put in."""
-CONTEXTS = {512: 4096, 2048: 4096}
+FIRST = "out/rivals/stsb"
+"""The fine-tuned model that designs are put into."""
+CONTEXTS = {512: 1024}
 """Tokens that perplexity is taken of, by context."""
 Command = list[str]
 
@@ -44,11 +44,19 @@ def silicon() -> Iterator[Command]:
 
 
 def models(data: str) -> Iterator[Command]:
-    """Fine-tuned int8 models with each design put in, the same trained on with ConSmax; a language model."""
+    """A fine-tuned model with each design put in, one trained on with ConSmax, a language model."""
     threads = ["--threads", "1"]
     yield [
-        "softermax", "accuracy", "--tasks", *TASKS, "--arms", "int8", "softermax", "--presets", "rival:consmax", "--seeds", "1",
-        "--first-epochs", "2", "--swaps", *swapped(), "--data-dir", data, "--out", f"{RESULTS}/rivals/glue", *threads,
+        "softermax", "finetune", "--task", "stsb", "--arm", "fp32", "--data-dir", data, "--out", FIRST, *threads,
+    ]  # fmt: skip
+    yield [
+        "softermax", "evaluate", f"{FIRST}/model", "--data-dir", data, "--dev-rows", "500", "--presets", *swapped(),
+        "--out", f"{RESULTS}/rivals", *threads,
+    ]  # fmt: skip
+    yield [
+        "softermax", "accuracy", "--tasks", "stsb", "--arms", "int8", "softermax", "--presets", "rival:consmax", "--seeds", "1",
+        "--first-epochs", "1", "--train-rows", "2250", "--swaps", "rival:consmax", "lean+fold", "--data-dir", data,
+        "--out", f"{RESULTS}/rivals/glue", *threads,
     ]  # fmt: skip
     for context, tokens in CONTEXTS.items():
         yield [

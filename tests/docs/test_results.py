@@ -258,9 +258,12 @@ def test_rivals_are_listed_once_with_silicon_where_it_was_measured(results: Modu
 
 
 def test_rivals_in_models_are_differences_to_the_exact_softmax(results: ModuleType) -> None:
-    (results.figures.RESULTS / "rivals" / "glue").mkdir(parents=True)
-    swaps = {"task": "stsb", "model": "m", "seeds": 1, "int8": 80.0, "rival:a": -0.5}
-    save(results, "rivals/glue/accuracy-swaps", [swaps])
+    (results.figures.RESULTS / "rivals").mkdir()
+    save(
+        results,
+        "rivals/evaluate",
+        [{"attention": "exact softmax (fp32)"}, {"attention": "rival:a", "difference": -0.5}],
+    )
     text = {"model": "m", "text": "t", "tokens": 2, "context": 2}
     losses = [
         text | {"variant": "exact", "perplexity": 10.0},

@@ -7,14 +7,8 @@ from collections.abc import Callable, Sequence
 from softermax.rivals.page import Row
 from softermax.rivals.registry import PREFIX
 
-SWAPS = "rivals/glue/accuracy-swaps"
-"""The result of `softermax accuracy --swaps`: designs put into models that were fine-tuned in int8."""
-EVALUATED = "rivals/evaluate"
-"""Where there is none: the result of `softermax evaluate` on one fine-tuned model."""
-TASKS = {"stsb": "STS-B", "mrpc": "MRPC", "rte": "RTE", "cola": "CoLA", "sst2": "SST-2"}
-"""What a reader calls a task."""
-_BESIDE = ("task", "model", "seeds", "int8")
-"""Keys of a row of swaps that are no design."""
+EVALUATED = {"STS-B": "rivals/evaluate"}
+"""Results of `softermax evaluate` on fine-tuned models, by what a reader calls the task."""
 PERPLEXITY = "rivals/perplexity"
 """The result of `softermax perplexity`."""
 
@@ -37,15 +31,14 @@ def in_models(load: Load) -> dict[str, dict[str, float]]:
     {'perplexity at 512, %': {'rival:ita': 5.0}}
     """
     found: dict[str, dict[str, float]] = {}
-    swaps = load(SWAPS)
-    if not swaps:
+    for task, name in EVALUATED.items():
         points = {
-            str(row["attention"]): float(row["difference"]) for row in load(EVALUATED) if row["difference"]
+            str(row["attention"]): float(row["difference"])
+            for row in load(name)
+            if not str(row["attention"]).startswith("exact")
         }
-        found |= {"STS-B, points": points} if points else {}
-    for row in swaps:
-        task = TASKS.get(row["task"], row["task"])
-        found[f"{task}, points"] = {name: float(row[name]) for name in row if name not in _BESIDE}
+        if points:
+            found[f"{task}, points"] = points
     losses = load(PERPLEXITY)
     for context in sorted({row["context"] for row in losses}):
         mine = {str(row["variant"]): float(row["perplexity"]) for row in losses if row["context"] == context}
