@@ -15,6 +15,7 @@ from softermax.gpu.floats import (
     MAGIC_BITS,
     UNIT,
     clipped_near,
+    near_factor,
     near_of,
     near_outputs,
     near_powers,
@@ -290,7 +291,21 @@ def output_shift(leading_one, p: tl.constexpr):
 def outputs(power, words, running, last, leading_one, recip, tables, p: tl.constexpr):
     """A5, A7, A10: output words of scores, from their row's last max, leading one and reciprocal."""
     by = output_shift(leading_one, p)
-    if p.row_products:
+    if p.near_products:
+        f = words.to(tl.int32, bitcast=True) & ((1 << p.fraction) - 1)
+        factor = _factor(0, recip, by + last, tables, p)
+        if p.fraction == 2:
+            odd = (f & 1) == 1
+            low = tl.where(odd, _factor(1, recip, by + last, tables, p), factor)
+            high = tl.where(
+                odd, _factor(3, recip, by + last, tables, p), _factor(2, recip, by + last, tables, p)
+            )
+            factor = tl.where(f >= 2, high, low)
+        else:
+            for i in tl.static_range(1, 1 << p.fraction):
+                factor = tl.where(f >= i, _factor(i, recip, by + last, tables, p), factor)
+        word = tl.minimum(tl.fma(power, factor, MAGIC), MAGIC + p.output_high)
+    elif p.row_products:
         if p.near:
             words = word_of(words)
         f = words & ((1 << p.fraction) - 1)
@@ -340,6 +355,11 @@ def _product(f: tl.constexpr, recip, tables, p: tl.constexpr):
         power = _line(tl.zeros_like(recip).to(tl.int64) + f, tables, p.pow2, tl.int64)
     exact = shift_right(power * recip.to(tl.int64), tl.full([], p.product_shift, tl.int64), "half-up")
     return tl.minimum(exact, p.product_high).to(tl.int32)
+
+
+@triton.jit
+def _factor(f: tl.constexpr, recip, by, tables, p: tl.constexpr):
+    return near_factor(_product(f, recip, tables, p), by, f, p)
 
 
 @triton.jit

@@ -75,24 +75,27 @@ def jobs() -> Iterator[Job]:
     """Every kernel, for the tensors that the estimates are about."""
     from softermax.gpu import attention, launch, launch_attention, rows
 
-    paper = get_spec("paper")
     # A signature has a type where a launch has a value.
     batch, operands_of = cast(Any, rows.Batch), cast(Any, attention.Operands)
-    for name, dtype, columns in (
-        ("rows", "float32", 1024),
-        ("rows", "bfloat16", 1024),
-        ("rows", "float16", 1024),
-        ("rows", "int8", 1024),
-        ("rows", "bfloat16", 384),
-        ("training", "bfloat16", 1024),
-        ("rows", "bfloat16", 16384),
-        ("swept rows", "bfloat16", 65536),
+    for name, dtype, columns, preset in (
+        ("rows", "float32", 1024, "paper"),
+        ("rows", "bfloat16", 1024, "paper"),
+        ("rows", "float16", 1024, "paper"),
+        ("rows", "int8", 1024, "paper"),
+        ("rows", "bfloat16", 384, "paper"),
+        ("training", "bfloat16", 1024, "paper"),
+        ("rows", "bfloat16", 16384, "paper"),
+        ("swept rows", "bfloat16", 65536, "paper"),
+        ("rows, row-scaled", "bfloat16", 1024, "row-scaled"),
+        ("rows, lean", "bfloat16", 1024, "lean"),
+        ("rows, lean-row-scaled", "bfloat16", 1024, "lean-row-scaled"),
     ):
+        row_spec = get_spec(preset)
         has = rows.Has(
             floats=dtype != "int8", words=dtype == "int8" or name == "training", marks=name == "training",
             exponents=dtype == "int8",
         )  # fmt: skip
-        tile = launch.row_tile(paper, 1 << 20, columns)
+        tile = launch.row_tile(row_spec, 1 << 20, columns)
         kind = _TYPES[dtype]
         yield Job(
             name, dtype, columns, rows.forward_kernel,
@@ -100,7 +103,7 @@ def jobs() -> Iterator[Job]:
                 "batch": batch(kind, "*u8", "*i32", *["i32"] * 4, *["i64"] * 4, "i32", "fp32"),
                 "out": kind if has.floats else "*u8", "kept": "*u8", "marks": "*u8", "exponents": "*i32", "tables": "*i64",
             },
-            {"p": numbers(paper), "has": has, "tile": tile}, launch.warps(tile),
+            {"p": numbers(row_spec), "has": has, "tile": tile}, launch.warps(tile),
             tile.rows * (columns if tile.resident else tile.step),
             0 if tile.resident else columns // tile.step,
         )  # fmt: skip

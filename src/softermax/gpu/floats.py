@@ -81,6 +81,9 @@ def near_unnormed(power, maximum, p: tl.constexpr):
         u = tl.maximum(tl.fma(power, scale, UNIT - 0.5), UNIT)
     else:
         u = tl.fma(power, scale, UNIT)
+        if p.splits:
+            one: tl.constexpr = UNIT + (1 << p.unnormed_fraction)
+            u = tl.where(u > one, tl.fma(power, scale, UNIT - 0.5), u)
     return u
 
 
@@ -113,3 +116,11 @@ def near_outputs(numerator, recip, by, p: tl.constexpr):
     if p.clips:
         word = tl.minimum(word, MAGIC + p.output_high)
     return word
+
+
+@triton.jit
+def near_factor(product, by, f: tl.constexpr, p: tl.constexpr):
+    """A10: what 2^x of a score of fraction ``f`` is multiplied by: its row's product, and a quarter of its unit, divided by 2^f and
+    by what the row shifts. `MAGIC` added, that rounds to the output word, half up."""
+    scale = (product.to(tl.float32) + 0.25) * two_to(-by)
+    return (scale * (2.0 ** (-f / (1 << p.fraction))))[:, None, None]

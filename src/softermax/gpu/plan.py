@@ -65,6 +65,10 @@ class Numbers(NamedTuple):
     near: bool
     """Words are computed in single precision (`floats`), with ``nudge`` the bits of 1 + a."""
     nudge: int
+    splits: bool
+    """There, unnormed words from 1 on are truncated, for half a unit more would not be theirs."""
+    near_products: bool
+    """And so are output words made of row products."""
     masked: int
     """There the word of a lane that takes no part: nothing of it remains below any max, whatever is computed."""
     unnormed_fraction: int
@@ -218,6 +222,8 @@ def numbers(spec: AnySpec) -> Numbers:
         pow2=_line(pow2, 0),
         near=near is not None,
         nudge=_bits(1.0 + near) if near is not None else 0,
+        splits=near is not None and _nudge(scores, False) is None,
+        near_products=near is not None and row_products and _near_products(scores),
         masked=(scores.max_low - MASKED_BELOW) << scores.input.fraction,
         unnormed_fraction=scores.unnormed.fraction,
         unnormed_rounding=scores.unnormed_rounding,
@@ -279,13 +285,13 @@ def nudge(spec: AnySpec) -> float | None:
     """The a with which words in single precision are the spec's (`floats`), or None where integers must be taken.
 
     2^x is known to `POWER_ERROR`. For each fraction f, 2^f (1 + a) has to be the table's word L_f and a part of a unit, less than
-    one; less than half of one where the word itself, not shifted, is rounded half up.
+    one; where words are rounded half up, less than half of one for those that are not shifted. That is 1 itself, and what
+    lies above it, where the max has saturated: if need be, these are truncated instead.
 
     >>> round(nudge(SoftermaxSpec()) * 2**17, 1), nudge(SoftermaxSpec(unnormed_rounding="half-even"))
     (1.3, None)
     """
     scores = spec.scores if isinstance(spec, DeferredSpec) else spec
-    table = pow2_table(scores)
     numerators = not isinstance(spec, DeferredSpec) and scores.normalization == "numerator"
     rounds = scores.unnormed_rounding
     product = scores.unnormed.fraction + scores.reciprocal.fraction + 1
@@ -294,16 +300,38 @@ def nudge(spec: AnySpec) -> float | None:
         rounds == "truncate" or (rounds == "half-up" and not numerators),
         not numerators or (product <= 23 and shift >= 2 and scores.output.bits <= 22),
         scores.max.integer <= 7,
-        table.argument_bits <= 12,
+        scores.input.fraction <= 12,
     )
     if not all(fits):
         return None
+    found = _nudge(scores, False)
+    return found if found is not None else _nudge(scores, True)
+
+
+def _nudge(spec: SoftermaxSpec, splits: bool) -> float | None:
+    """The a, if words from 1 on are truncated, or if they are not."""
+    table = pow2_table(spec)
     f = np.arange(1 << table.argument_bits)
     words = table(f).astype(np.float64)
+    room = np.ones(len(f))
+    if spec.unnormed_rounding == "half-up":
+        room[:] = 1.0 if splits else 0.5
+        room[0] = 0.5
     real = np.exp2(f * 2.0**-table.argument_bits + table.fraction)
     least = (words / real * (1 + POWER_ERROR) - 1).max()
-    most = ((words + (1.0 if rounds == "truncate" else 0.5)) / real * (1 - POWER_ERROR) - 1).min()
+    most = ((words + room) / real * (1 - POWER_ERROR) - 1).min()
     return float(np.float32((least + most) / 2)) if least < most else None
+
+
+def _near_products(spec: SoftermaxSpec) -> bool:
+    """Whether output words made of row products are the spec's in single precision: a quarter of the unit of a product of 17 bits
+    is more than 2^x may be wrong by, whatever its table."""
+    return (
+        spec.output_rounding == "half-up"
+        and spec.product.bits <= 17
+        and spec.output.bits <= 22
+        and spec.max.integer <= 7
+    )
 
 
 def _bits(value: float) -> int:
