@@ -170,6 +170,31 @@ def float_attention(spec, kind, masked, causal):
     return [x.detach().float().numpy() for x in got], [x.detach().float().numpy() for x in wanted]
 
 
+def compiled_attention(spec):
+    """Fused attention in a whole graph of torch.compile, and not compiled: output and gradients of each."""
+    from importlib import import_module
+
+    import torch
+
+    from softermax.gpu import float_attention as fused
+
+    import_module("softermax.functional")  # registers the operators
+
+    def step(q, k, v):
+        return fused.float_attention(q, k, v, spec, 0.5)
+
+    generator = torch.Generator().manual_seed(2)
+    drawn = [torch.randn((1, 2, n, 16), generator=generator) for n in (5, 20, 20)]
+    assert fused.takes(drawn[0], drawn[1], spec)
+    answers = []
+    for run in (step, torch.compile(step, backend="aot_eager", fullgraph=True)):
+        leaves = [x.clone().requires_grad_() for x in drawn]
+        out = run(*leaves)
+        grads = torch.autograd.grad(out.square().sum(), leaves)
+        answers.append([x.detach().numpy() for x in (out, *grads)])
+    return answers
+
+
 def model_steps(spec):
     """How often a small BERT calls the fused kernels in training, and output and gradients with and without them."""
     import torch

@@ -87,6 +87,13 @@ def test_attention_of_floats_and_its_gradient(name: str, kind: str, masked: bool
         assert np.abs(one - other).max() <= most * np.abs(other).max()
 
 
+@pytest.mark.parametrize("name", ["paper", "paper:deferred"])
+def test_fused_attention_in_a_compiled_graph_has_the_same_bits(name: str) -> None:
+    plain, compiled = call(interpreted.compiled_attention, get_spec(name))
+    for one, other in zip(plain, compiled, strict=True):
+        assert np.array_equal(one, other)
+
+
 @pytest.mark.slow
 def test_a_model_trains_with_them_with_no_change() -> None:
     pytest.importorskip("transformers", reason="the model needs .[transformers]")

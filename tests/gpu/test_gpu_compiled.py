@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the kernels need .[torch]")
 from softermax.cli import main
 from softermax.gpu.compiled import NEVER, Compiled, Instruction, _depths, compile_kernels
 from softermax.results import Envelope
-from softermax.speed.gpu import estimate
+from softermax.speed.gpu import estimate, left_out
 
 RESULT = Path(__file__).parents[2] / "docs" / "results" / "gpu.json"
 
@@ -69,7 +69,18 @@ def test_a_target_that_nobody_knows_is_refused() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_the_command_says_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "gpu"]) == 2
-    assert "bench gpu needs a GPU that PyTorch sees" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "bench gpu needs a GPU that PyTorch sees" in said
+    assert "sageattention" in said
+
+
+def test_who_is_left_out_is_named_with_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert left_out() == [
+        "SageAttention is not installed, and left out; it comes with: pip install sageattention==1.0.6"
+    ]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    assert left_out() == []
 
 
 def test_options_of_the_gpu_are_refused_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

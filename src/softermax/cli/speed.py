@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -166,11 +167,14 @@ def _bench_gpu(args: argparse.Namespace) -> int:
         raise ValueError("--target: is for bench gpu --compile")
     if not args.compile:
         gpu.require_gpu()
+        missing = gpu.left_out()
+        for reason in missing:
+            print(reason, file=sys.stderr)
         with progress("bench gpu", args.quiet) as step:
             rows = gpu.measure(args.rounds, step)
         if args.out:
             page = f"# Speed: gpu\n\nTheir time over ours: more is better.\n\n{markdown_table(rows)}"
-            write_result(args, "bench-gpu", rows, page, (*packages, "sageattention"))
+            write_result(args, "bench-gpu", rows, page, (*packages, "sageattention"), {"left out": missing})
         print_json(rows) if args.json else print_table(rows)
         return 0
     with progress("bench gpu --compile", args.quiet) as step:

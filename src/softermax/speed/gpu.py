@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from softermax.gpu.compiled import Compiled
@@ -162,9 +163,18 @@ def require_gpu() -> Any:
     if not torch.cuda.is_available():
         raise ValueError(
             f"bench gpu needs a GPU that PyTorch sees, and torch {torch.__version__} sees none here: install the build for CUDA "
-            "or ROCm on a machine with one; --compile needs no GPU"
+            "or ROCm on a machine with one, and for a comparison with it sageattention==1.0.6; --compile needs no GPU"
         )
     return torch
+
+
+def left_out() -> list[str]:
+    """Who takes no part in the measurement, and what it needs."""
+    from importlib.util import find_spec
+
+    if find_spec("sageattention") is not None:
+        return []
+    return ["SageAttention is not installed, and left out; it comes with: pip install sageattention==1.0.6"]
 
 
 def measure(rounds: int, progress: Progress = silent) -> list[dict[str, Any]]:
@@ -250,10 +260,7 @@ def _attention_races(torch: Any) -> list[Race]:
     from softermax.pytorch.operators import quantize_int8
 
     sdpa = torch.nn.functional.scaled_dot_product_attention
-    try:
-        from sageattention import sageattn
-    except ImportError:
-        sageattn = None
+    sageattn = None if left_out() else import_module("sageattention").sageattn
 
     def gradient(attend: Callable[..., Any], operands: tuple[Any, ...], grad: Any) -> Any:
         return torch.autograd.grad(attend(*operands), operands, grad)
