@@ -36,6 +36,13 @@ def test_the_published_estimate_follows_from_the_table() -> None:
     assert estimate([Compiled(**row) for row in result.rows]) == result.notes["estimate"]
 
 
+def test_rows_and_their_gradients_are_bound_by_memory_in_the_published_estimate() -> None:
+    estimates = Envelope.load(RESULT).notes["estimate"]
+    rows = [row for row in estimates if not row["kernel"].startswith("attention")]
+    assert len(rows) == 26
+    assert [row for row in rows if row["bound"] != "memory"] == []
+
+
 def test_an_estimate_is_the_largest_of_its_bounds() -> None:
     def of(**kinds: float) -> dict[str, Any]:
         total = sum(kinds.values())

@@ -33,9 +33,6 @@ from softermax.gpu.arithmetic import (
 )
 from softermax.gpu.floats import MAGIC, MAGIC_BITS, two_to, word_of
 
-EXACT = tl.constexpr(128)
-"""Keys whose words of 8 bits times bytes surely sum up to less than 2^22, which `word_of` takes."""
-
 
 class Operands(NamedTuple):
     """Q, K and V as (batch and head, length, size), dense, and which keys take part, as in `rows.Batch`.
@@ -170,7 +167,8 @@ def _values(operands, head, base, span, b: tl.constexpr):
 
 @triton.jit
 def _weighed(flat, v):
-    """Words of at most 8 bits, (queries, keys), times values. Bytes are floats here, and `EXACT` keys are summed exactly."""
+    """Words of at most 8 bits, (queries, keys), times values. Bytes are floats here: of up to 128 keys their sum is less than
+    2^22, hence exact, and `word_of` takes it."""
     return tl.dot(flat.to(v.dtype), v, input_precision="ieee")
 
 
@@ -309,7 +307,7 @@ def forward_kernel(operands, out, value_scale, state, maxima, tables, p: tl.cons
                     y = outputs(power, words, seen[:, None], last, leading_one, recip, tables, p)
                     v = _values(operands, head, base, end - base, b)
                     product = tl.dot(_output_values(y, p, b).to(v.dtype), v, product, input_precision="ieee")
-                    if not b.floats and (base - start) % EXACT >= EXACT - b.lanes:
+                    if not b.floats and (base - start) % (2 * b.lanes) == b.lanes:
                         acc += word_of(product + MAGIC)
                         product = tl.zeros_like(product)
                 if not b.floats:

@@ -182,7 +182,7 @@ def _gradient_jobs(mode: str, kind: str, spec: Any, operands: Any, block: Any) -
         yield Job(
             f"gradient of {name}, {mode}", "bfloat16", 64, kernel, {**common, **out, "factor": "fp32"},
             {"p": numbers(spec), "b": block}, warps, block.queries * block.lanes,
-            KEYS // (keys if name == "queries" else block.queries), True,
+            KEYS // (keys if name == "queries" else block.queries),
         )  # fmt: skip
 
 

@@ -170,6 +170,7 @@ def float_backward(
         numbers(spec),
         gradient_block(spec, block, k.shape[2], QUERY_GRADIENT_KEYS),
         num_warps=WARPS,
+        enable_fp_fusion=False,  # a score is rounded before it is rounded to its word, as forward does it
     )
     attention_gradient.keys_kernel[(-(-k.shape[2] // KEYS), entries)](
         operands,
@@ -181,5 +182,6 @@ def float_backward(
         numbers(spec),
         gradient_block(spec, block, k.shape[2], KEYS),
         num_warps=min(KEY_GRADIENT_WARPS, most_warps(torch.version.hip is not None)),
+        enable_fp_fusion=False,
     )
     return dq, dk, dv
