@@ -426,6 +426,45 @@ def gpu_estimate() -> list[ResultRow]:
     ]  # fmt: skip
 
 
+def skid() -> list[ResultRow]:
+    return [
+        {
+            "unit": row["unit"],
+            "spec": f"`{row['preset']}`",
+            "area, um2": f"{row['area_um2']:,.0f}",
+            "with skid buffers": f"{row['skid_area_um2']:,.0f} (+{row['area_added']:.0%})",
+            "pJ per element": f"{row['pj_per_element']:.3f}",
+            "with skid buffers, pJ": f"{row['skid_pj_per_element']:.3f} (+{row['energy_added']:.0%})",
+            "slack, ns": f"{row['skid_slack_ns']:.3f}",
+        }
+        for row in figures.rows("skid")
+    ]
+
+
+def fpga() -> list[ResultRow]:
+    """The designs on both families, with look-up tables over those of the lean baseline's unit."""
+    found = figures.rows("fpga")
+    theirs = {(row["family"], row["unit"]): row["luts"] for row in found if row["design"] == "two-pass"}
+    return [
+        {
+            "family": row["family"],
+            "lanes": row["width"],
+            "unit": row["unit"],
+            "design": row["design"],
+            "LUTs": f"{row['luts']:,}",
+            "over two-pass": f"{row['luts'] / theirs[row['family'], row['unit']]:.3f}"
+            if (row["family"], row["unit"]) in theirs and row["design"] not in BASELINES
+            else "",
+            "registers": row["registers"],
+            "DSPs": row["dsps"],
+            "block RAMs": row["block_rams"],
+            "Fmax, MHz": "does not fit" if row["fmax_mhz"] is None else f"{row['fmax_mhz']:.1f}",
+            "slowest in": row["slowest"],
+        }
+        for row in found
+    ]
+
+
 TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "runtime": runtime,
     "units": units,
@@ -443,6 +482,8 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "lean silicon": lean_silicon,
     "routed": routed,
     "routed, added": routed_added,
+    "fpga": fpga,
+    "skid": skid,
     "lean in models": lean_in_models,
     "gpu": gpu,
     "gpu estimate": gpu_estimate,
@@ -467,7 +508,7 @@ def table(name: str) -> str:
 
 
 # A table's end comes before an empty line; without one the page shows a table on the site only.
-_TABLE = re.compile(r"<!-- results: ([\w ]+) -->(?:\n(?:.+\n)*?<!-- end -->)?")
+_TABLE = re.compile(r"<!-- results: ([\w, -]+?) -->(?:\n(?:.+\n)*?<!-- end -->)?")
 
 
 def filled(text: str) -> str:

@@ -25,13 +25,14 @@ from amaranth.sim import Simulator
 import softermax
 from softermax.cli import main
 from softermax.rtl import yosys
+from softermax.rtl.convert import to_rtlil
 from softermax.rtl.export import bench
 from softermax.rtl.export.datasheet import datasheet
 from softermax.rtl.export.paths import outputs
 from softermax.rtl.names import UNIT_NAMES
 from softermax.rtl.packing import unpack
 from softermax.rtl.simulation import ports_of
-from softermax.rtl.skid_buffer import Registered
+from softermax.rtl.skid_buffer import Registered, skid_registers
 from softermax.rtl.units import UNITS, create
 from softermax.rtl.vectors import vectors
 from softermax.rtl.verilator import verilate
@@ -137,6 +138,21 @@ def test_registered_units_have_no_path_from_an_input_to_an_output(preset: str, u
     found = outputs(Registered(component))
     assert len(found) > 2
     assert all(output.registered and not output.reached_from for output in found)
+
+
+def test_the_datasheet_has_the_flip_flops_of_skid_buffers(tmp_path: Path) -> None:
+    """As many as Yosys counts more with them than without."""
+    spec, counts = PRESETS["paper"].replace(slice_width=1), []
+    for registered in (False, True):
+        unit = spec.create("normalization")
+        made = Registered(unit) if registered else unit
+        (tmp_path / "design.il").write_text(to_rtlil(made, "made"), encoding="utf-8")
+        script = ["read_rtlil design.il", "hierarchy -top made", "proc", "flatten", "simplemap", "opt_clean"]
+        said = yosys.run([*script, "select -count t:$_*DFF*"], tmp_path)
+        counts.append(int(re.findall(r"(\d+) objects", said)[-1]))
+        cost = f"{skid_registers(unit)} flip-flops and two cycles"
+        assert cost in datasheet(made, "made", made)
+    assert counts[1] - counts[0] == skid_registers(unit)
 
 
 @pytest.mark.parametrize("more", [[], ["--axi"]])

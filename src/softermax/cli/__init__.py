@@ -24,7 +24,7 @@ from typing import Any
 from softermax import __version__
 
 GROUPS = (
-    "core", "explorer", "rivals", "speed", "models", "training", "generation", "hardware", "silicon", "search", "report", "completion",
+    "core", "explorer", "rivals", "speed", "models", "training", "generation", "hardware", "silicon", "fpga", "search", "report", "completion",
 )  # fmt: skip
 """Modules beside this one."""
 
@@ -42,7 +42,7 @@ STORY = {
     ),
     "kernels": ("info", "bench", "breakdown"),
     "hardware": ("rtl",),
-    "silicon": ("silicon", "search"),
+    "silicon": ("silicon", "fpga", "search"),
     "report": ("reproduce",),
 }
 """The order of the overview: the paper's. A command that is not here is listed at the end."""

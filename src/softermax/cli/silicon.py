@@ -357,10 +357,15 @@ def write(
     notes: Mapping[str, Any] | None = None,
 ) -> str:
     """The page of a result, written with its rows where ``--out`` asks for it."""
-    page = "\n\n".join([f"# {title}", *(_markdown(section) for section in sections)])
+    page = page_of(title, sections)
     if args.out:
         write_result(args, name, rows, page, _PACKAGES, notes)
     return page
+
+
+def page_of(title: str, sections: Sequence[PageSection]) -> str:
+    """Sections below a title, as Markdown."""
+    return "\n\n".join([f"# {title}", *(_markdown(section) for section in sections)])
 
 
 def print_sections(sections: Sequence[PageSection]) -> None:

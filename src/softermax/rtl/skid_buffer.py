@@ -9,6 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from softermax.rtl.pipeline import register
+from softermax.rtl.simulation import ports_of
 from softermax.rtl.unit import Event, Unit
 
 
@@ -43,6 +44,11 @@ class SkidBuffer(wiring.Component):
         with m.Elif(into_spare):
             m.d.sync += empty.eq(0)
         return m
+
+
+def skid_registers(unit: Any) -> int:
+    """Flip-flops of skid buffers on all streams of a unit: two words each, valid and ready."""
+    return sum(2 * int(port.layout.size) + 2 for port in ports_of(unit))
 
 
 class Registered(Unit):

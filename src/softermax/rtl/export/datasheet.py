@@ -12,6 +12,7 @@ from softermax.rtl.axi_stream import AxiStream
 from softermax.rtl.export.bench import commands
 from softermax.rtl.export.paths import outputs
 from softermax.rtl.export.pins import Stream, clocking, streams
+from softermax.rtl.skid_buffer import Registered, skid_registers
 from softermax.rtl.unit import Event, Unit
 
 _MEANING = {
@@ -161,8 +162,14 @@ def _paths(component: Unit | AxiStream) -> list[str]:
         f"Unregistered outputs: {', '.join(loose) or 'none'}.",
         f"Ready that depends on downstream ready within the cycle: {'; '.join(ready) or 'none'}.",
     ]
-    if loose or ready:
-        lines += ["`softermax rtl --registered` puts skid buffers on all streams, which ends both."]
+    unit = component.top if isinstance(component, AxiStream) else component
+    cost = f"{skid_registers(unit)} flip-flops and two cycles of latency"
+    if isinstance(unit, Registered):
+        lines += [f"Skid buffers on all streams see to it; they cost {cost}."]
+    elif loose or ready:
+        lines += [
+            f"`softermax rtl --registered` puts skid buffers on all streams, which ends both for {cost}."
+        ]
     return lines
 
 
