@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from softermax.silicon.fpga.pages import DOES_NOT_FIT, fpga_rows, fpga_sections
 from softermax.silicon.fpga.table import FpgaRow, FpgaTable, TopUnit, fpga_orders
 from softermax.spec import PRESETS
 
+PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "fpga.json"
 ECP5, ICE40 = FAMILIES["ecp5"], FAMILIES["ice40"]
 
 
@@ -172,3 +174,16 @@ def test_a_spec_makes_both_units_and_the_top(monkeypatch: pytest.MonkeyPatch) ->
     ]
     top = TopUnit(PRESETS["paper"].replace(slice_width=4), "paper")
     assert top.width == 4
+
+
+def test_the_published_table_has_two_families_and_all_kinds_of_designs() -> None:
+    rows = json.loads(PUBLISHED.read_text())["rows"]
+    for family in FAMILIES:
+        designs = {row["design"] for row in rows if row["family"] == family}
+        assert designs >= {"paper", "lean", "lean-row-scaled", "two-pass"}
+        assert sum(design.startswith("rival:") for design in designs) >= 5
+        for row in rows:
+            assert (row["fmax_mhz"] is None) == (not row["fits"])
+        ours = [row for row in rows if row["family"] == family and row["design"] in ("paper", "lean")]
+        assert {row["unit"] for row in ours} == {"unnormed", "normalization", "top"}
+        assert all(row["fits"] for row in ours)
