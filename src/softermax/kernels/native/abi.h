@@ -81,6 +81,7 @@ struct smx_attention {
     // Per head of K and V, in place of `requantize` and `value_scale`, or null.
     const float* requantizes;
     const double* value_scales;
+    int32_t out_heads_last;  // the output is (batch, queries, heads, head size), else (batch, heads, queries, head size)
 };
 
 // What the core can run here; `smx_best` is the fastest of it.

@@ -384,7 +384,9 @@ class Head {
 
     SMX_TARGET void finish(int64_t row, const int32_t* a, uint64_t d, int exponent) {
         const int64_t head = first_head + row / t.queries, query = row % t.queries;
-        float* out = t.out + ((batch * t.heads + head) * t.queries + query) * t.head;
+        const int64_t at = t.out_heads_last ? (batch * t.queries + query) * t.heads + head
+                                             : (batch * t.heads + head) * t.queries + query;
+        float* out = t.out + at * t.head;
         double factor = value_scale, r = 1.0;
         if (t.deferred) {
             if (d == 0) d = 1;

@@ -77,8 +77,8 @@ int32_t path() {
 struct Kernel {
     smx::Spec spec;
     const smx::Isa* isa = smx::isa_of(path());
-    float requantize = 0, value_scale = 0;  // these three are attention's
-    bool heads_last = false;
+    float requantize = 0, value_scale = 0;  // these four are attention's
+    bool heads_last = false, out_heads_last = false;
 
     explicit Kernel(const ort::KernelInfo* info) {
         smx_spec& c = spec.c;
@@ -219,7 +219,7 @@ void rows(const Kernel& kernel, ort::KernelContext* context) {
 }
 
 // Inputs: int8 Q, K, V as (batch, heads, length, head size) or, heads last, (batch, length, heads, head size),
-// optionally a mask. Output: float, (batch, heads, length, head size).
+// optionally a mask. Output: float, in either of these layouts.
 void attend(const Kernel& kernel, ort::KernelContext* context) {
     Tensor q = input(context, 0), k = input(context, 1), v = input(context, 2), mask;
     const bool masked = given(context, 3, mask);
@@ -229,9 +229,12 @@ void attend(const Kernel& kernel, ort::KernelContext* context) {
         q.sizes[3] != k.sizes[3] || k.sizes[1] < 1 || q.sizes[1] % k.sizes[1])
         refuse("Q, K and V must be (batch, heads, length, size), with heads a multiple of the kv heads");
     if (q.sizes[3] > 256 || k.sizes[2] > 65536) refuse("heads are at most 256 wide, and keys at most 65536");
-    const Tensor out = output(context, q.sizes);
+    std::vector<int64_t> sizes = q.sizes;
+    if (kernel.out_heads_last) std::swap(sizes[1], sizes[2]);
+    const Tensor out = output(context, sizes);
     if (!q.elements()) return;
     smx_attention t{};
+    t.out_heads_last = kernel.out_heads_last;
     t.batch = q.sizes[0], t.heads = q.sizes[1], t.kv_heads = k.sizes[1];
     t.queries = q.sizes[2], t.keys = k.sizes[2], t.head = q.sizes[3];
     const auto dense = [&](const Tensor& x, int64_t* stride) {
@@ -286,7 +289,8 @@ struct Operator : ort::CustomOp {
                 if (ATTENTION) {
                     one->requantize = real(info, "requantize");
                     one->value_scale = real(info, "value_scale");
-                    one->heads_last = number(info, "heads_last");
+                    const int64_t layout = number(info, "heads_last");  // a bit for Q, K and V, a bit for the output
+                    one->heads_last = layout & 1, one->out_heads_last = layout & 2;
                     if (!(one->requantize <= 256 && one->requantize >= -256)) refuse("requantize must be within 256");
                 }
                 *kernel = one.release();
