@@ -204,6 +204,7 @@ def _fuse(graph: Graph, softermax: Any) -> bool:
         # The core reads the heads where they are.
         for quantize in (q, k, v):
             quantize.input[0] = graph.makers[quantize.input[0]].input[0]
+            _quantize_before_reshape(graph, quantize)
     back = _moved_back(graph, weighted.output[0])
     fused = helper.make_node(
         onnx_operator.ATTENTION, [q.output[0], k.output[0], v.output[0], *softermax.input[1:]],
@@ -250,6 +251,23 @@ def _is_moved(graph: Graph, quantize: Any) -> bool:
         and _axes(graph.makers[name]) == _HEADS_FIRST
         and graph.users[name] == 1
     )
+
+
+def _quantize_before_reshape(graph: Graph, quantize: Any) -> None:
+    """The two change places: onnxruntime would quantise before the Reshape, too, and again after it."""
+    name = quantize.input[0]
+    if not graph.is_made_by(name, "Reshape") or graph.users[name] != 1:
+        return
+    reshape = graph.makers[name]
+    words = f"{quantize.output[0]}.flat"
+    first = type(quantize)()
+    first.CopyFrom(quantize)
+    first.input[0], first.output[0] = reshape.input[0], words
+    at = next(i for i, node in enumerate(graph.proto.node) if quantize.output[0] in node.output)
+    out = quantize.output[0]
+    quantize.CopyFrom(reshape)
+    quantize.input[0], quantize.output[0] = words, out
+    graph.proto.node.insert(at, first)
 
 
 def _moved_back(graph: Graph, name: str) -> Any:

@@ -19,13 +19,55 @@ constexpr int64_t BLOCK_ROWS = 24, BLOCK_KEYS = 128, BLOCK_DEPTH = 512;
 constexpr int64_t FEW_QUERIES = 8;  // most that K and V are not packed for
 constexpr int MAX_RUNS = 64;  // the integer max takes 64 values
 
+// A thread's memory for short-lived buffers: to ask the system for each takes as long as a short row.
+class Shelf {
+  public:
+    void* take(size_t bytes) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+        return nullptr;  // each buffer by itself, so that a sanitizer sees its ends
+#endif
+        if (!memory_) memory_ = static_cast<char*>(::operator new(SIZE, std::align_val_t(64)));
+        if (bytes > SIZE - used_) return nullptr;
+        used_ += bytes;
+        return memory_ + used_ - bytes;
+    }
+    // The last that was taken comes back first.
+    void give(size_t bytes) { used_ -= bytes; }
+    ~Shelf() {
+        if (memory_) ::operator delete(memory_, std::align_val_t(64));
+    }
+
+  private:
+    static constexpr size_t SIZE = size_t(1) << 19;
+    char* memory_ = nullptr;
+    size_t used_ = 0;
+};
+
+inline Shelf& shelf() {
+    static thread_local Shelf one;
+    return one;
+}
+
 template <class T>
 struct Buffer {
     T* data;
-    explicit Buffer(int64_t n) : data(static_cast<T*>(::operator new(size_t(n + 64) * sizeof(T), std::align_val_t(64)))) {}
-    ~Buffer() { ::operator delete(data, std::align_val_t(64)); }
+    explicit Buffer(int64_t n) : bytes_((size_t(n + 64) * sizeof(T) + 63) / 64 * 64) {
+        void* found = shelf().take(bytes_);
+        shelved_ = found != nullptr;
+        data = static_cast<T*>(found ? found : ::operator new(bytes_, std::align_val_t(64)));
+    }
+    ~Buffer() {
+        if (shelved_)
+            shelf().give(bytes_);
+        else
+            ::operator delete(data, std::align_val_t(64));
+    }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
+
+  private:
+    size_t bytes_;
+    bool shelved_;
 };
 
 struct Run {
@@ -72,12 +114,11 @@ SMX_TARGET uint64_t total(const uint8_t* w, int64_t n) {
 
 // A8 for a row of scores: weights, and PowSum over them.
 template <class V, bool Masked>
-SMX_TARGET uint64_t weights(const smx_attention& t, const typename V::Words& table, const uint8_t* entries,
-                            const int8_t* x, const uint8_t* keep, int64_t n, const Run* run, int count, uint8_t* w) {
+SMX_TARGET uint64_t weights(const smx_attention& t, const typename V::Words& table, const int8_t* x, const uint8_t* keep, int64_t n, const Run* run, int count, uint8_t* w) {
     uint64_t d = 0;
     for (int i = 0; i < count; i++) {
         const int64_t at = run[i].at, end = i + 1 < count ? run[i + 1].at : n;
-        write<V, Masked, false>(table, entries, run[i].c, x + at, Masked ? keep + at : nullptr, end - at, w + at);
+        write<V, Masked, false>(table, run[i].c, x + at, Masked ? keep + at : nullptr, end - at, w + at);
         if (i) d >>= (run[i].c - run[i - 1].c) >> 2;
         d += total(w + at, end - at);
         if (d > t.weight_sum_high) d = t.weight_sum_high;
@@ -312,7 +353,7 @@ class Head {
         }
         exponent = 0;
         count = runs<V, Masked>(s, x, keep, n, growth);
-        d = weights<V, Masked>(t, V::words(entries), entries, x, keep, n, growth, count, w);
+        d = weights<V, Masked>(t, V::words(entries), x, keep, n, growth, count, w);
     }
 
     const typename P::A* left() const {

@@ -24,14 +24,17 @@ inline int ceiling(int largest, bool ceil) {
     return largest | 3;
 }
 
+// What does not take part of n elements, fewer than a vector has.
+template <class V, bool Masked>
+SMX_TARGET inline typename V::Bytes hidden_of_few(const uint8_t* keep, int64_t n) {
+    alignas(64) uint8_t kept[V::W];
+    V::store(kept, Masked ? V::load_first(keep, int(n)) : V::first(int(n)));
+    return V::hidden(kept);
+}
+
 template <class V, bool Masked>
 SMX_TARGET int largest(const int8_t* x, const uint8_t* keep, int64_t n) {
-    int found = -128;
-    if (n < V::W) {
-        for (int64_t i = 0; i < n; i++)
-            if ((!Masked || keep[i]) && x[i] > found) found = x[i];
-        return found;
-    }
+    if (n < V::W) return V::highest(V::sink(V::load_first(x, int(n)), hidden_of_few<V, Masked>(keep, n)));
     typename V::Bytes best = V::set1(-128);
     for (int64_t i = 0;; i += V::W) {
         if (i + V::W > n) i = n - V::W;  // the last vector overlaps: harmless to a maximum
@@ -49,18 +52,13 @@ inline int highest_within(int c, bool ceil) { return ceil && c < 127 ? c - 3 : c
 constexpr int64_t PIECE_OF_SUM = 1 << 24;  // elements whose sums surely fit a policy's 32-bit lanes
 
 template <class V, bool Masked>
-SMX_TARGET uint64_t sum_piece(const typename V::Sums& table, const smx_spec& s, int c, const int8_t* x,
-                        const uint8_t* keep, int64_t n) {
-    uint64_t total = 0;
-    if (n < V::W) {
-        for (int64_t i = 0; i < n; i++) {
-            const int step = c - x[i];
-            if ((!Masked || keep[i]) && step < SMX_STEPS) total += s.unnormed[step];
-        }
-        return total;
-    }
+SMX_TARGET uint64_t sum_piece(const typename V::Sums& table, int c, const int8_t* x, const uint8_t* keep, int64_t n) {
     const typename V::Bytes top = V::set1(c);
     typename V::Total acc = V::none();
+    if (n < V::W) {
+        V::add(acc, table, V::join(V::sub(top, V::load_first(x, int(n))), hidden_of_few<V, Masked>(keep, n)));
+        return V::total(acc);
+    }
     int64_t i = 0;
     for (; i + V::W <= n; i += V::W) {
         typename V::Bytes step = V::sub(top, V::load(x + i));
@@ -77,26 +75,25 @@ SMX_TARGET uint64_t sum_piece(const typename V::Sums& table, const smx_spec& s, 
 }
 
 template <class V, bool Masked>
-SMX_TARGET uint64_t sum(const typename V::Sums& table, const smx_spec& s, int c, const int8_t* x, const uint8_t* keep,
-                        int64_t n) {
+SMX_TARGET uint64_t sum(const typename V::Sums& table, int c, const int8_t* x, const uint8_t* keep, int64_t n) {
     uint64_t total = 0;
     for (int64_t at = 0; at < n; at += PIECE_OF_SUM)
-        total += sum_piece<V, Masked>(table, s, c, x + at, Masked ? keep + at : nullptr,
+        total += sum_piece<V, Masked>(table, c, x + at, Masked ? keep + at : nullptr,
                                       n - at < PIECE_OF_SUM ? n - at : PIECE_OF_SUM);
     return total;
 }
 
 template <class V, bool Masked, bool Stream>
-SMX_TARGET void write(const typename V::Words& table, const uint8_t* entries, int c, const int8_t* x,
+SMX_TARGET void write(const typename V::Words& table, int c, const int8_t* x,
                       const uint8_t* keep, int64_t n, uint8_t* y) {
+    const typename V::Bytes top = V::set1(c);
     if (n < V::W) {
-        for (int64_t i = 0; i < n; i++) {
-            const int step = c - x[i];
-            y[i] = (!Masked || keep[i]) && step < SMX_STEPS ? entries[step] : 0;
-        }
+        alignas(64) uint8_t found[V::W];
+        const typename V::Bytes step = V::sub(top, V::load_first(x, int(n)));
+        V::store(found, V::look(table, V::join(step, hidden_of_few<V, Masked>(keep, n))));
+        std::memcpy(y, found, size_t(n));
         return;
     }
-    const typename V::Bytes top = V::set1(c);
     int64_t i = 0;
     for (; i + V::W <= n; i += V::W) {
         typename V::Bytes step = V::sub(top, V::load(x + i));
@@ -130,7 +127,7 @@ SMX_TARGET PowSum powsum_in_order(const typename V::Sums& table, const smx_spec&
         const uint8_t* kept = Masked ? keep + at : nullptr;
         int c = ceiling(largest<V, Masked>(x + at, kept, count), s.max_ceil);
         if (c < p.c) c = p.c;
-        const uint64_t l = (sum<V, Masked>(table, s, c, x + at, kept, count) + s.sum_bias) >> s.sum_shift;
+        const uint64_t l = (sum<V, Masked>(table, c, x + at, kept, count) + s.sum_bias) >> s.sum_shift;
         p.d = (p.d >> ((c - p.c) >> 2)) + l;
         if (p.d > s.powsum_high) p.d = s.powsum_high;
         p.c = c;
@@ -163,7 +160,7 @@ SMX_TARGET void block_in_order(const typename V::Sums& t, const smx_spec& s, con
         if (found > carry) carry = found;
         const int top = ceiling(carry, s.max_ceil);
         for (int i = 0; i < Width / LANES; i++) *c++ = int8_t(top);
-        *terms = (uint32_t(sum_piece<V, Masked>(t, s, top, x + at, kept, Width)) + s.sum_bias) >> s.sum_shift;
+        *terms = (uint32_t(sum_piece<V, Masked>(t, top, x + at, kept, Width)) + s.sum_bias) >> s.sum_shift;
         out.together += *terms;
         out.renormed += *terms++ << (((top - out.c[0]) >> 2) & 31);
     }
@@ -177,7 +174,7 @@ SMX_TARGET int64_t flat_in_order(const typename V::Sums& t, const smx_spec& s, i
     int64_t at = 0;
     for (; at + BLOCK <= n && largest<V, false>(x + at, nullptr, BLOCK) <= most; at += BLOCK)
         for (int i = 0; i < BLOCK; i += Width)
-            d += (sum_piece<V, false>(t, s, c, x + at + i, nullptr, Width) + s.sum_bias) >> s.sum_shift;
+            d += (sum_piece<V, false>(t, c, x + at + i, nullptr, Width) + s.sum_bias) >> s.sum_shift;
     return at;
 }
 
@@ -298,9 +295,9 @@ SMX_TARGET int row(const typename V::Sums& table, const smx_spec& s, const int8_
     const typename V::Words words = V::words(outputs);
     // Streaming pays only where it fills whole cache lines: a line written in both ways is far slower.
     if (stream && (reinterpret_cast<uintptr_t>(y) | uintptr_t(n)) % 64 == 0)
-        write<V, Masked, true>(words, outputs, p.c, x, keep, n, y);
+        write<V, Masked, true>(words, p.c, x, keep, n, y);
     else
-        write<V, Masked, false>(words, outputs, p.c, x, keep, n, y);
+        write<V, Masked, false>(words, p.c, x, keep, n, y);
     return exponent;
 }
 
