@@ -206,7 +206,9 @@ def test_with_the_custom_operator_an_attention_is_one_node(
     assert done.operators["softermax::SoftermaxAttention"] == model.config.num_hidden_layers
     assert done.difference < 1e-3
     assert done.optimised_difference < 1e-3
-    assert done.nodes < exported.nodes / 2
+    assert exported.nodes - done.nodes > 45 * model.config.num_hidden_layers
+    # Heads are read and written where they are: no Q, K, V or output is moved.
+    assert done.operators["Transpose"] <= exported.operators["Transpose"] - 5 * model.config.num_hidden_layers
     inputs = batch(5, 30)
     with torch.no_grad():
         expected = model(**inputs).logits.numpy()
