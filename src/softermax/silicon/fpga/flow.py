@@ -22,7 +22,7 @@ from softermax.rtl.shift_harness import ShiftHarness
 from softermax.silicon.fpga.families import Family
 
 SEED = 1
-"""Of placement. One seed: another moves the frequency by some per cent."""
+"""Of placement: one, which every table names."""
 AIM_MHZ = 200
 """What placement and routing aim at, above what any design reaches: so all of them are made as fast as they can be."""
 SOURCES = ("silicon.fpga.flow",)
