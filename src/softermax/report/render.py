@@ -43,6 +43,7 @@ def page(report: Document) -> str:
     return _rendered(
         engine, "page.html", report=report, signs=SIGNS, draw=draw, wide=WIDE, narrow=NARROW, open_rows=_OPEN_ROWS,
         style=Markup(_text("static/page.css")), script=Markup(_text("static/page.js")),
+        front=Markup(files("softermax.search").joinpath("static/front.js").read_text(encoding="utf-8")),
     )  # fmt: skip
 
 

@@ -179,8 +179,9 @@ class _Study:
         batch = [drawn for trial in begun if (drawn := self._resumed(trial, name)) is not None]
         while len(batch) < self.search.batch:
             report(min(done, total), total, f"draws {len(batch)} of {self.search.batch}")
-            self._seed(len(self.trials()))
-            drawn = self._spec(self.study.ask(), name)
+            trial = self.study.ask()
+            self._seed(trial.number)  # before its first value: nothing is drawn until then
+            drawn = self._spec(trial, name)
             batch += [] if drawn is None else [drawn]
         return batch
 
@@ -209,10 +210,15 @@ class _Study:
         trial.set_user_attr("spec", spec.to_json())
         return trial.number, spec
 
-    def tell(self, number: int, point: Found, rows: int) -> None:
-        trial = next(t for t in self.trials() if t.number == number)
-        if not trial.state.is_finished():
-            live = self.optuna.trial.Trial(self.study, trial._trial_id)
+    def tell(self, found: Mapping[int, tuple[Found, int]]) -> None:
+        """What was found of a batch, in the order of the trials. The storage is read once for all of them: each reading goes
+        through everything that it holds."""
+        open_trials = {
+            trial.number: trial._trial_id for trial in self.trials() if not trial.state.is_finished()
+        }
+        for number in sorted(set(found) & set(open_trials)):
+            point, rows = found[number]
+            live = self.optuna.trial.Trial(self.study, open_trials[number])
             live.set_user_attr(_JUDGED, asdict(point.figures) | {"rows": rows})
             self.study.tell(live, point.values)
 
@@ -280,8 +286,7 @@ def _judge_and_tell(
         rank = ranks([found[number][0].values for number in alive])
         better = sorted(zip(rank, alive, strict=True))[: -(-len(alive) // 2)]
         alive = sorted(number for _, number in better)
-    for number in sorted(found):
-        study.tell(number, *found[number])
+    study.tell(found)
 
 
 def _name(trial: int) -> str:

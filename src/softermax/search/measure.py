@@ -4,7 +4,8 @@
 
 draws specs of both kinds from the declared space (`softermax.search.space`), builds their units for 4, 8, 16 and 32 lanes,
 synthesises them for NanGate's 45 nm cells at the library's clock and simulates them with gate delays on recorded attention
-scores, rows of 384. Every unit's words are compared with the golden model's on the way. Measured units are kept in the cache of
+scores, rows of 384. ``--again FILE`` measures the specs of such a file once more, in their sets, instead of drawing any: what comes
+with the package was drawn in several goes, more of them where predictions were off. Every unit's words are compared with the golden model's on the way. Measured units are kept in the cache of
 `softermax silicon`, so an interrupted run goes on where it was.
 """
 
@@ -95,17 +96,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--deferred", type=int, default=20, help="deferred ones (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--held-out", action="store_true", help="what is drawn is not to be fitted to")
+    parser.add_argument("--again", metavar="FILE", help="measure the specs of this file")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     args = parser.parse_args(argv)
-    specs = drawn_specs("rows", args.rows, args.seed) + drawn_specs("deferred", args.deferred, args.seed)
+    if args.again:
+        known = Envelope.load(args.again).rows
+        specs = [spec_from_dict(row["spec"]) for row in known]
+        sets = [row["set"] for row in known]
+    else:
+        specs = drawn_specs("rows", args.rows, args.seed) + drawn_specs("deferred", args.deferred, args.seed)
+        sets = ["held out" if args.held_out else "fitted"] * len(specs)
     rows, stimulus = measure(
         specs, args.workers, lambda done, total, note: print(f"{done}/{total}", flush=True)
     )
-    command = (
-        f"python -m softermax.search.measure --rows {args.rows} --deferred {args.deferred} --seed {args.seed}"
-    )
+    rows = [{"set": of, **row} for of, row in zip(sets, rows, strict=True)]
+    drawn = f"--rows {args.rows} --deferred {args.deferred} --seed {args.seed}"
+    command = f"python -m softermax.search.measure {'--again FILE' if args.again else drawn}"
     notes = {
         "library": LIBRARY,
+        "clock_ns": pdk.load(LIBRARY).description.clock_ns,
         "stimulus": stimulus,
         "columns": 384,
         "energy": "pJ per score, with glitches",

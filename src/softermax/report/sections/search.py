@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from softermax.report.document import Chart, ReportTable, Section, Series
+from softermax.report.document import Front, ReportTable, Section
 from softermax.report.sources import Sources
 
 RESULT = "search-minilm-384"
+SEARCHES = {
+    "search-minilm-384": "MiniLM at 384",
+    "search-minilm-128": "MiniLM at 128",
+    "search-mpnet-384": "MPNet at 384",
+    "search-smollm2-2048": "SmolLM2 at 2048",
+}
+"""Stored searches, by their results."""
 _WORDS = ("input", "unnormed", "powsum", "reciprocal", "product", "output")
 
 
@@ -20,30 +27,23 @@ def section(sources: Sources) -> Section:
         "The paper's words were chosen by hand; these are our own figures, area and energy modelled.",
         origins=[sources.stored_origin(kept)] if kept else [],
         tables=[_points(rows)] if rows else [],
-        charts=[_front(rows)] if rows else [],
+        fronts=_fronts(sources),
         notes=["`softermax search --out FOLDER` finds a front; `softermax explore --front FOLDER/search.json` puts its points on a page: click one "
                "for its words, its steps and its Verilog."],
     )  # fmt: skip
 
 
-def _front(rows: Sequence[Mapping[str, Any]]) -> Chart:
-    ordered = sorted(rows, key=lambda row: row["area"])
-
-    def of(name: str, wanted: Sequence[bool]) -> Series:
-        return Series(name, [row["l1"] if keep else None for row, keep in zip(ordered, wanted, strict=True)])
-
-    return Chart(
-        "search-front",
-        "L1 to the softmax over area, MiniLM's attention in rows of 384",
-        "lines",
-        [row["area"] for row in ordered],
-        [
-            of("on the front", [row["front"] for row in ordered]),
-            of("presets", [row["trial"] is None for row in ordered]),
-        ],
-        "area of the units, µm²",
-        "L1, mean over rows",
-    )
+def _fronts(sources: Sources) -> list[Front]:
+    """Of each search that is stored: its front, the presets, the rivals."""
+    found: list[Front] = []
+    for name, of in SEARCHES.items():
+        kept = sources.stored(name)
+        if kept is None:
+            continue
+        points = [row for row in kept.rows if row["front"] or row["trial"] is None]
+        rivals = kept.notes.get("rivals", [])
+        found.append(Front(name, f"{of}: L1 over area, energy by size", [*points, *rivals]))
+    return found
 
 
 def _points(rows: Sequence[Mapping[str, Any]]) -> ReportTable:
