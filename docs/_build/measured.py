@@ -265,7 +265,7 @@ def search_time() -> Iterator[ResultRow]:
             "cores": os.cpu_count(),
             "seconds": round(time.perf_counter() - began, 1),
             "draws": round(time.process_time() - own, 1),
-            "load before": round(load, 2),
+            "load_before": round(load, 2),
             "front": sum(point.on_front for point in found),
         }
 
@@ -328,7 +328,12 @@ def search_noise() -> Iterator[ResultRow]:
             sums.append((area, energy))
         for quantity, values in zip(("area", "energy"), zip(*sums, strict=True), strict=True):
             off = max(abs(value / values[0] - 1) for value in values[1:])
-            yield {"quantity": quantity, "normalization": spec.normalization, "orders": 3, "moved": round(off, 5)}
+            yield {
+                "quantity": quantity,
+                "normalization": spec.normalization,
+                "orders": 3,
+                "moved": round(off, 5),
+            }
 
 
 def search_words() -> Iterator[ResultRow]:

@@ -36,6 +36,7 @@ from softermax.paper import figures as paper
 from softermax.report.names import LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
 from softermax.results import Envelope
+from softermax.rivals import pareto
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
@@ -505,6 +506,8 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "rivals claims": rivals_claims,
     "search": searches.presets,
     "search finalists": searches.finalists,
+    "search rivals": searches.rivals,
+    "search perplexity": searches.perplexities,
     "search words": searches.words,
 }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import figures
 from figures import ResultRow
 
-SEARCHES = ("minilm-128", "minilm-384", "mpnet-384")
+from softermax.results import Envelope
+
+SEARCHES = ("minilm-128", "minilm-384", "mpnet-384", "smollm2-2048")
 
 
 def presets() -> list[ResultRow]:
@@ -64,6 +66,13 @@ def _words(spec: ResultRow) -> str:
 def finalists() -> list[ResultRow]:
     """What was measured of the front of MiniLM at 384, beside what was predicted."""
     rows = [row for row in figures.rows("search-minilm-384") if "measured_area" in row]
+    paper = next((row for row in rows if row["name"] == "paper+fold"), None)
+
+    def beats(row: ResultRow) -> bool:
+        return paper is not None and all(
+            row[key] < paper[key] for key in ("measured_area", "measured_energy", "l1")
+        )
+
     return [
         {
             "spec": f"`{row['name']}`",
@@ -73,6 +82,51 @@ def finalists() -> list[ResultRow]:
             "predicted ": f"{row['energy'] / row['measured_energy'] - 1:+.1%}",
             "slack, ns": f"{row['measured_slack_ns']:.2f}",
             "L1": f"{row['l1']:.3f}",
+            "dominates `paper+fold`": "yes" if beats(row) else "",
         }
         for row in rows
+    ]
+
+
+def rivals() -> list[ResultRow]:
+    """Rivals on the axes of MiniLM at 384, each beside the front's point of least area that is no worse in any."""
+    found = Envelope.load(figures.RESULTS / "search-minilm-384.json")
+    table: list[ResultRow] = []
+    for rival in sorted(found.notes.get("rivals", []), key=lambda row: float(row["area"])):
+        better = [
+            row
+            for row in found.rows
+            if all(_cost(row, key) <= rival[key] for key in ("area", "energy", "l1"))
+        ]
+        best = min(better, key=lambda row: _cost(row, "area"), default=None)
+        table.append(
+            {
+                "rival": rival["name"],
+                "area / energy / L1": _three(rival),
+                "slack, ns": f"{rival['measured_slack_ns']:.2f}",
+                "a spec that dominates it": "none found" if best is None else f"`{best['name']}`",
+                "its area / energy / L1": "" if best is None else _three(best),
+            }
+        )
+    return table
+
+
+def _cost(row: ResultRow, key: str) -> float:
+    """As it was measured, where it was."""
+    return float(row.get(f"measured_{key}", row[key]))
+
+
+def perplexities() -> list[ResultRow]:
+    """Finalists of SmolLM2 at 2048, in the model."""
+    return [
+        {
+            "spec": f"`{row['name']}`",
+            "area": f"{row.get('measured_area', row['area']):,.0f}",
+            "energy": f"{row.get('measured_energy', row['energy']):.3f}",
+            "L1": f"{row['l1']:.3f}",
+            "perplexity": f"{row['perplexity']:.2f}",
+            "over exact": f"{row['perplexity_lost']:+.1%}",
+        }
+        for row in figures.rows("search-smollm2-2048")
+        if row.get("perplexity") is not None
     ]

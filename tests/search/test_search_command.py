@@ -77,3 +77,40 @@ def test_the_space_can_be_read(capsys) -> None:
 def test_bad_options_are_named(options, said, capsys) -> None:
     assert main(["search", *options]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_rivals_stand_on_the_same_axes(command, rows, tmp_path) -> None:
+    from softermax.results import enveloped
+    from softermax.rivals.accuracy import l1
+    from softermax.rivals.registry import get_rival
+
+    unit = {
+        "name": "ita",
+        "width": 16,
+        "library": "nangate45",
+        "area_um2": 6552.91,
+        "pj_per_element": 0.65761,
+        "slack_ns": 0.1,
+    }
+    others = [unit | {"unit": "both units"}, unit | {"unit": "both units", "name": "paper+fold"}]
+    measured = enveloped("softermax silicon", others).save(tmp_path / "rivals-silicon.json")
+    assert main([*command, "--quiet", "--rivals-from", str(measured), "--out", str(tmp_path / "out")]) == 0
+    made = Envelope.load(tmp_path / "out" / "search.json")
+    (ita,) = made.notes["rivals"]
+    assert (ita["name"], ita["area"], ita["energy"], ita["spec"]) == ("ita", 6552.91, 0.65761, None)
+    assert "Not the same in all" in ita["note"]
+    scores, layer = rows.scores[:80, :48], rows.layer[:80]
+    found = np.concatenate([get_rival("ita").compute(scores[layer == n]) for n in (0, 1)])
+    exact = get_rival("exact").compute(scores)
+    assert ita["l1"] == pytest.approx(l1(found, exact), rel=1e-4)
+    assert str(tmp_path) not in made.command
+
+
+def test_rivals_need_a_file_that_has_them_and_a_place_to_go(command, tmp_path, capsys) -> None:
+    from softermax.results import enveloped
+
+    empty = enveloped("softermax silicon", [{"name": "ita", "width": 32}]).save(tmp_path / "other.json")
+    assert main([*command, "--quiet", "--rivals-from", str(empty)]) == 2
+    assert "give --out FOLDER" in capsys.readouterr().err
+    assert main([*command, "--quiet", "--rivals-from", str(empty), "--out", str(tmp_path / "out")]) == 2
+    assert "has no rival at width 16" in capsys.readouterr().err

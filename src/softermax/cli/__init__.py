@@ -132,6 +132,7 @@ _PLACES = {
     "--out": "FOLDER",
     "--text": "TEXT",
     "--storage": "FILE",
+    "--rivals-from": "FILE",
     "--plot": "FOLDER",
 }
 """Options whose value says where something lies on one machine: a result names them by what they hold."""

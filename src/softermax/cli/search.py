@@ -73,7 +73,7 @@ def register(commands: Commands) -> None:
         "--perplexity", type=int, metavar="TOKENS", help="of finalists in a language model, at --length"
     )
     command.add_argument(
-        "--rivals",
+        "--rivals-from",
         metavar="FILE",
         help="rivals-silicon.json of silicon --rivals: on the same axes, in --out's result",
     )
@@ -103,8 +103,8 @@ def search(args: argparse.Namespace) -> int:
     for option in ("perplexity", "evaluate"):
         if getattr(args, option) and not args.finalists:
             raise ValueError(f"--{option}: is for finalists; give --finalists N")
-    if args.rivals and not args.out:
-        raise ValueError(f"--rivals {args.rivals}: is for the result that --out writes; give --out FOLDER")
+    if args.rivals_from and not args.out:
+        raise ValueError(f"--rivals-from {args.rivals_from}: is for the result that --out writes; give --out FOLDER")
     if args.finalists and (args.layers or args.heads):
         raise ValueError(f"--finalists {args.finalists}: must be left out with --layers and --heads")
     rows = recorded(args)
@@ -258,8 +258,8 @@ def _write(
         "width": args.width,
         "silicon_error": [vars(error) for error in SiliconModel.load().held_out()],
     }
-    if args.rivals:
+    if args.rivals_from:
         from softermax.search.rivals import rival_points
 
-        notes["rivals"] = rival_points(rows, args.rivals, args.width[0])
+        notes["rivals"] = rival_points(rows, args.rivals_from, args.width[0])
     write_result(args, "search", table, page, PACKAGES, notes)

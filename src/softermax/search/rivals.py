@@ -29,7 +29,7 @@ def rival_points(rows: RecordedRows, path: str | Path, width: int) -> list[dict[
     names = list(dict.fromkeys(str(row.get("name")) for row in measured if row.get("name") in rivals()))
     if not names:
         raise ValueError(
-            f"--rivals {path}: has no rival at width {width}; must be a result of softermax silicon --rivals all"
+            f"--rivals-from {path}: has no rival at width {width}; must be a result of softermax silicon --rivals all"
         )
     return [_point(rows, get_rival(name), _units(measured, name)) for name in names]
 
