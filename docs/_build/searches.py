@@ -91,12 +91,22 @@ def finalists() -> list[ResultRow]:
 def rivals() -> list[ResultRow]:
     """Rivals on the axes of MiniLM at 384, each beside the front's point of least area that is no worse in any."""
     found = Envelope.load(figures.RESULTS / "search-minilm-384.json")
+    # Rivals' energies are of more rows: presets that were measured in both ways tell how much that is at most.
+    longer = {
+        row["name"]: row["pj_per_element"]
+        for row in figures.rows("rivals-silicon")
+        if (row["unit"], row["width"], row["library"]) == ("both units", 16, "nangate45")
+    }
+    more = [
+        longer[row["name"]] / row["measured_energy"]
+        for row in found.rows
+        if row["name"] in longer and "measured_energy" in row
+    ]
+    factor = {"area": 1.0, "energy": max(more, default=1.0), "l1": 1.0}
     table: list[ResultRow] = []
     for rival in sorted(found.notes.get("rivals", []), key=lambda row: float(row["area"])):
         better = [
-            row
-            for row in found.rows
-            if all(_cost(row, key) <= rival[key] for key in ("area", "energy", "l1"))
+            row for row in found.rows if all(_cost(row, key) * factor[key] <= rival[key] for key in factor)
         ]
         best = min(better, key=lambda row: _cost(row, "area"), default=None)
         table.append(

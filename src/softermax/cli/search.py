@@ -104,7 +104,9 @@ def search(args: argparse.Namespace) -> int:
         if getattr(args, option) and not args.finalists:
             raise ValueError(f"--{option}: is for finalists; give --finalists N")
     if args.rivals_from and not args.out:
-        raise ValueError(f"--rivals-from {args.rivals_from}: is for the result that --out writes; give --out FOLDER")
+        raise ValueError(
+            f"--rivals-from {args.rivals_from}: is for the result that --out writes; give --out FOLDER"
+        )
     if args.finalists and (args.layers or args.heads):
         raise ValueError(f"--finalists {args.finalists}: must be left out with --layers and --heads")
     rows = recorded(args)
@@ -149,10 +151,13 @@ def _searched(
     from softermax.search.engine import Search, run_search
     from softermax.search.presets import presets_at
     from softermax.search.silicon_model import SiliconModel
+    from softermax.search.times import seconds_of
 
     wanted = Search(space, rows, SiliconModel.load(), args.seed, args.batch)
     storage = Path(args.storage) if args.storage else cache_dir("search") / f"{wanted.name}.db"
-    return run_search(wanted, args.trials, storage, place, presets_at(args.kind, args.width[0]), report)
+    found = run_search(wanted, args.trials, storage, place, presets_at(args.kind, args.width[0]), report)
+    args.seconds = seconds_of(wanted, storage)
+    return found
 
 
 def _finals(args: argparse.Namespace, points: list[Found]) -> list[Found]:
@@ -254,6 +259,7 @@ def _write(
         "columns": rows.columns,
         "trials": args.trials,
         "seed": args.seed,
+        "seconds": round(args.seconds, 1),
         "kind": args.kind,
         "width": args.width,
         "silicon_error": [vars(error) for error in SiliconModel.load().held_out()],

@@ -18,7 +18,7 @@ UNITS, WHOLE = "both units", "whole"
 """The units of a result of ``softermax silicon --rivals``."""
 _NOTE = (
     "A rival: both of its units by the same flow, cells, clock and scores. Not the same in all: its input is calibrated int8 of "
-    "each layer, its constants are wired for one layer, and its output has a word of its own."
+    "each layer, its constants are wired for one layer, its output has a word of its own, and its energy is the mean of twice as many rows."
 )
 _TRAINED = " It is meant to be trained with: without that its error says little."
 
@@ -45,7 +45,11 @@ def _point(rows: RecordedRows, rival: Rival, units: Mapping[str, Mapping[str, An
         # Calibrated layer by layer, as in a model.
         of = rows.layer == layer
         found[of] = rival.compute(rows.scores[of], rows.mask[of])
-    both, whole = units[UNITS], units.get(WHOLE)
+    whole = units.get(WHOLE)
+    # A rival that keeps nothing between two units is one unit.
+    both = units.get(UNITS, whole)
+    if both is None:
+        raise ValueError(f"{rival.name}: was measured in parts only; must have {UNITS!r} or {WHOLE!r}")
     point = {
         "name": rival.name,
         "area": both["area_um2"],
