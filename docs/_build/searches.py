@@ -90,7 +90,10 @@ def finalists() -> list[ResultRow]:
 
 def rivals() -> list[ResultRow]:
     """Rivals on the axes of MiniLM at 384, each beside the front's point of least area that is no worse in any."""
-    found = Envelope.load(figures.RESULTS / "search-minilm-384.json")
+    path = figures.RESULTS / "search-minilm-384.json"
+    if not path.is_file():
+        return []
+    found = Envelope.load(path)
     # Rivals' energies are of more rows: presets that were measured in both ways tell how much that is at most.
     longer = {
         row["name"]: row["pj_per_element"]
