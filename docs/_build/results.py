@@ -36,7 +36,6 @@ from softermax.paper import figures as paper
 from softermax.report.names import LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
 from softermax.results import Envelope
-from softermax.rivals import pareto
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
