@@ -66,8 +66,11 @@ def test_the_list_names_every_operator_constant_condition_and_reset() -> None:
 
 def test_only_what_changes_nothing_is_proved_equal() -> None:
     text = SMALL.replace("(a & 4'h3) | {4{~a[0]}}", "(a & 4'hf) | (a & 4'h3)")
-    listed = mutations(text)
-    equal = {one.is_ for one in listed if one.number in proved_equal(text, listed)}
+    tried_ones = ("(a & 4'hf) | (a & 4'h2)", "(a & 4'hf) & (a & 4'h3)", "b - 4'h1")
+    listed = [one for one in mutations(text) if one.is_ in tried_ones]
+    assert len(listed) == 3
+    proved = proved_equal(text, listed)
+    equal = {one.is_ for one in listed if one.number in proved}
     # Both parts are words of a: the second one adds nothing to the first.
     assert "(a & 4'hf) | (a & 4'h2)" in equal
     assert "(a & 4'hf) & (a & 4'h3)" not in equal
