@@ -32,11 +32,12 @@ def plainly(q, k, v, spec, scale, mask=None):
     return torch.matmul(p, v).transpose(1, 2)
 
 
+@pytest.mark.parametrize("columns", [37, 64])
 @pytest.mark.parametrize("spec", [*PRESETS, "row-scaled+fold"])
-def test_words_are_those_of_the_path_with_gradients(path, spec):
+def test_words_are_those_of_the_path_with_gradients(path, spec, columns):
     """With the identity as V, outputs are the probabilities themselves."""
     q, k, _ = operands(size=40)
-    v = torch.eye(37).expand(2, 3, 37, 37)
+    v = torch.eye(37, columns).expand(2, 3, 37, columns)
     known = get_spec(spec)
     assert torch.equal(fused.float_attention(q, k, v, known, 0.3), plainly(q, k, v, known, 0.3))
 

@@ -4,7 +4,7 @@ On x86 the core does all of it in one call. A score is there the sum of its prod
 what PyTorch's BLAS computes for matrices: scores and their words are those of the path with gradients. Where a BLAS adds in another
 order, a score differs by how floats round, and its word where that crosses a tie.
 
-Few queries (a decoder's step) and other processors take PyTorch's own product of Q and K, a few heads at a time, and the core takes
+Few queries (a decoder's step), heads that fill no vectors and other processors take PyTorch's own product of Q and K, a few heads at a time, and the core takes
 scores from there. Either way words times V are summed in the core's own order, so that outputs differ from the other path's by how
 floats round.
 """
@@ -31,6 +31,8 @@ CHUNK = 1 << 18
 """Scores of a chunk for each thread: a megabyte."""
 FEW = 16
 """Queries from which on the core multiplies Q and K: below, packing K costs more than it saves."""
+WHOLE = 32
+"""Values of a head that fill the core's vectors; heads of other sizes take PyTorch's product, too."""
 
 
 def float_attention(
@@ -71,7 +73,7 @@ def float_attention(
     if not keys:
         return out.zero_()
     path = path_number(None)
-    if queries < FEW or not _attends(path):
+    if queries < FEW or value_size % WHOLE or not _attends(path):
         broken = _by_products(query, key, value, spec, scale, mask, out, path)
     else:
         query, key, value = (x if x.stride(3) == 1 else x.contiguous() for x in (query, key, value))
