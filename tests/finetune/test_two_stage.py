@@ -265,8 +265,10 @@ def test_questions_have_held_out_scores_too(tiny_model, tiny_data, tmp_path):
 
 def test_stages_are_chosen_on_held_out_rows(tiny_model, tiny_data):
     (run,) = runs_of(tiny_model)[:1]
-    first, _ = candidates(run)
-    assert {stage.epochs for stage in first} == {3.0, 6.0}
+    first, second = candidates(run)
+    assert {stage.epochs for stage in first} == {run.first.epochs}
+    assert {stage.epochs for stage in second} == {run.epochs}
+    assert min(len({stage.learning_rate for stage in stages}) for stages in (first, second)) > 1
     slow, fast = Stage(1.0, 1e-6), Stage(3.0, 5e-3)
     trials = choose_stages(run, [slow, fast], [Stage(1.0, 1e-4)], tiny_data)
     assert [(t.stage, t.chosen) for t in trials] == [("first", False), ("first", True), ("second", True)]

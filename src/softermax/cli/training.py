@@ -41,7 +41,7 @@ _TASKS = "squad, rte, cola, mrpc, qnli, qqp, sst2, stsb, mnli, or movies (from P
 _DATA = "folder with glue/TASK/{train,dev}.tsv and squad/{train,dev}.json (default: the hub; movies needs neither)"
 _SIZES = (
     "epochs", "learning_rate", "first_epochs", "first_learning_rate", "batch", "train_rows", "dev_rows",
-    "held_out", "max_length",
+    "held_out", "max_length", "products",
 )  # fmt: skip
 """Options of accuracy that replace what a recipe says."""
 
@@ -223,6 +223,11 @@ def _add_size(
     command.add_argument("--train-rows", type=int, help="a subset of train")
     command.add_argument("--dev-rows", type=int, help="a subset of dev")
     command.add_argument("--max-length", type=int, help="tokens per row at most")
+    command.add_argument(
+        "--products",
+        default="float32" if learning_rate else None,
+        help=f"what linear layers multiply in while training, float32 or bfloat16 {shown}",
+    )
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
 

@@ -46,8 +46,9 @@ def choose_stages(
     """
     if not run.held_out:
         raise ValueError("held_out = 0: choosing needs rows of train that are not trained on")
-    # One dev row: evaluation belongs to training, and is not wanted here.
-    base = dataclasses.replace(run, arm="fp32", first=None, dev_rows=1)
+    # First stages as the table has them, so that it finds the chosen one in the cache. They are scored on dev, too:
+    # what is compared here is not that.
+    base = dataclasses.replace(run, arm="fp32", first=None)
     tried: list[tuple[Stage, Trial]] = []
     for stage in first:
         described = dataclasses.replace(base, **dataclasses.asdict(stage))
@@ -59,6 +60,7 @@ def choose_stages(
     for stage in second:
         described = dataclasses.replace(base, arm="int8", first=best, **dataclasses.asdict(stage))
         start = first_stage(described.first_run, data_dir) / "model"
+        described = dataclasses.replace(described, dev_rows=1)
         prepared = prepare(described, data_dir, start)
         with tempfile.TemporaryDirectory() as folder:
             trained = train(prepared, folder, log_steps=None, report=report, keep_model=False)

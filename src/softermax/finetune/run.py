@@ -18,6 +18,8 @@ from softermax.rivals import Rival, get_attention
 
 Arm = Literal["fp32", "int8", "softermax"]
 ARMS: tuple[Arm, ...] = get_args(Arm)
+Products = Literal["float32", "bfloat16"]
+PRODUCTS: tuple[Products, ...] = get_args(Products)
 ABSORBED = "+absorbed"
 """At the end of a preset's name: log2(e) is absorbed into the query weights before training."""
 
@@ -60,6 +62,8 @@ class Run:
     """An fp32 stage before this one, shared by all arms of a seed."""
     data: OwnData | None = None
     """Rows of one's own, for the task ``own``."""
+    products: Products = "float32"
+    """The type that linear layers multiply in while they train; evaluation multiplies in float32."""
 
     def __post_init__(self) -> None:
         if (self.data is not None) != (self.task == OWN):
@@ -77,6 +81,8 @@ class Run:
             for name in ("epochs", "learning_rate"):
                 if getattr(stage, name) <= 0:
                     raise ValueError(f"{where}{name} = {getattr(stage, name)}: must be above 0")
+        if self.products not in PRODUCTS:
+            raise ValueError(f"unknown products {self.products!r}: must be one of {', '.join(PRODUCTS)}")
         if self.batch <= 0:
             raise ValueError(f"batch = {self.batch}: must be above 0")
         for name in ("train_rows", "dev_rows"):

@@ -42,6 +42,7 @@ from softermax.files import write_text
 from softermax.finetune.data import Rows, split_rows
 from softermax.finetune.features import Bucketing, Features, collate, decode, make_features, references
 from softermax.finetune.memory import keep_freed_memory
+from softermax.finetune.products import training_products
 from softermax.finetune.run import Run, check_folder, rows_of, settings, task_of
 from softermax.finetune.tasks import OWN, Predictions, Scores, Task
 from softermax.models.absorb import absorb_base, is_absorbed
@@ -375,7 +376,8 @@ def train(
         callbacks=[log],
     )
     _silence(trainer)
-    trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+    with training_products(prepared.model, run.products):
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if until is not None and time.time() >= until:
         raise OutOfTime(f"{run.cell}: step {trainer.state.global_step} of {trainer.state.max_steps}")
     predictions = predict(prepared.model, prepared, trainer)
