@@ -143,7 +143,7 @@ def swapped() -> list[ResultRow]:
                 "model": found["model"],
                 "int8": f"{found['int8']:.2f}",
             }
-            | {f"`{preset}`": f"{found[preset]:+.2f}" for preset in presets}
+            | {f"`{preset}`": "" if found[preset] is None else f"{found[preset]:+.2f}" for preset in presets}
         )
     return rows
 

@@ -34,6 +34,7 @@ WRONG = {
     "accuracy --swaps papr": "unknown spec 'papr'",
     "accuracy --until 25:00": "--until 25:00: expected a time like 17:30",
     "accuracy --first-epochs 0": "first stage: epochs = 0",
+    "accuracy --products half": "unknown products 'half': must be one of float32, bfloat16",
     "accuracy --recipe single --first-epochs 1": "two-stage only",
     "accuracy --recipe single --choose": "has no stages to choose",
     "accuracy --data-dir NOWHERE": "NOWHERE: no such folder",

@@ -25,6 +25,7 @@ def markdown(cells: Sequence[Cell], first: Sequence[Cell], found: Sequence[Diffe
         "another seed would move it is not in the interval. The paper's rows are its BERT-Base: int8 baseline and",
         "Softermax. Its model is another, larger one trained on all data: compare differences, not levels.",
         *_RECIPE[bool(first)],
+        *_products_lines(cells),
         "",
         f"{len(cells)} cells done, {missing} to go; the command continues."
         + (f" Cells are from {dates[0]} to {dates[-1]};" if dates else "")
@@ -77,6 +78,14 @@ _RECIPE = {
     ],
     False: ["Every arm trains from the pretrained model, in one stage."],
 }
+
+
+def _products_lines(cells: Sequence[Cell]) -> list[str]:
+    if not any(cell.run.products == "bfloat16" for cell in cells):
+        return []
+    return [
+        "Linear layers multiply in bfloat16 while they train, in every arm, and in float32 when they are scored.",
+    ]
 
 
 def _first_lines(first: Sequence[Cell], model: str) -> list[str]:
