@@ -162,8 +162,7 @@ def test_bad_options_are_refused(options: list[str], said: str, capsys: Any) -> 
     assert said in capsys.readouterr().err
 
 
-def test_a_spec_makes_both_units_and_the_top(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("softermax.silicon.fpga.table.require", lambda family: None)
+def test_a_spec_makes_both_units_and_the_top() -> None:
     orders, _ = fpga_orders(["ice40"], 2, ["lean"], ["two-pass"])
     assert [order.design.label for order in orders] == [
         "unnormed lean, 2 wide",

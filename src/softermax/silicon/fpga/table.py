@@ -134,7 +134,6 @@ def fpga_orders(
     orders: list[FpgaOrder] = []
     note = ""
     for family in chosen:
-        require(family)
         lanes = width or family.width
         designs: list[Design] = []
         for preset in presets:
@@ -166,6 +165,8 @@ def build_fpga_table(
     ray: str | None = None,
 ) -> FpgaTable:
     """Place every design, in parallel processes."""
+    for family in dict.fromkeys(order.family for order in orders):
+        require(family)
     found = each(place_order, list(orders), workers, progress, lambda order: order.label, ray)
     rows = [FpgaRow.of(order, placed) for order, placed in found.items()]
     return FpgaTable(rows, orders[0].seed if orders else SEED, note)
