@@ -1,4 +1,4 @@
-"""Rates and epochs of the two-stage recipe, chosen on rows held out of train; dev is not looked at."""
+"""Rates and epochs of the two-stage recipe, chosen on rows held out of train; dev has no say."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def markdown(cells: Sequence[Cell], first: Sequence[Cell], found: Sequence[Diffe
 
 _RECIPE = {
     True: [
-        "Every arm starts from one fp32 model per task and seed, which was trained until its loss was flat, and gets the",
+        "Every arm starts from one fp32 model per task and seed, which was trained until its held-out figure was flat, and gets the",
         "same short second stage; `fp32` is the control with that stage in floating point. `+absorbed` has log2(e) in its",
         "query weights from the start of the second stage. Train rows are all there are but those held out to score",
         "training on the way. Rates and epochs are those of `softermax.finetune.recipe`; none was chosen on dev.",
@@ -84,7 +84,7 @@ def _products_lines(cells: Sequence[Cell]) -> list[str]:
     if not any(cell.run.products == "bfloat16" for cell in cells):
         return []
     return [
-        "Linear layers multiply in bfloat16 while they train, in every arm, and in float32 when they are scored.",
+        "Linear layers multiply in bfloat16 while they train, in every arm, and in float32 when dev is scored.",
     ]
 
 

@@ -1,6 +1,6 @@
-"""The linear layers' matrix products in bfloat16 while a model trains: on processors with AVX-512 BF16 a step takes a
-third less. Weights, activations, attention, quantisers, gradients' sums and the optimiser stay in float32, and
-evaluation does not use it."""
+"""The linear layers' matrix products in bfloat16 while a model trains, for speed where processors have them. Weights,
+activations, attention, quantisers and the optimiser stay in float32. Held-out rows are scored on the way, so with these
+products too; dev is scored after training, without."""
 
 from __future__ import annotations
 

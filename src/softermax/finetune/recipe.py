@@ -79,7 +79,7 @@ TWO_STAGE = {
 """For MiniLM, in the order in which they are run."""
 CANDIDATES = {"first": (1e-4, 2e-4), "second": (2e-5, 5e-5)}
 """Rates that `softermax accuracy --choose` tries, with the epochs of the schedule."""
-PRODUCTS: Products = "bfloat16"
+_PRODUCTS: Products = "bfloat16"
 """What the two-stage recipe trains with, in every arm: a table in fewer hours where processors have it."""
 BASE_SIZE = 0.3
 """Rates of a model of base size, as a share of MiniLM's: the larger the model, the lower the rate that it bears."""
@@ -147,6 +147,6 @@ def _size(task: str, model: str, recipe: Recipe, changes: dict[str, Any]) -> dic
         "batch": schedule.batch,
         "dev_rows": schedule.dev_rows,
         "held_out": HELD_OUT,
-        "products": PRODUCTS,
+        "products": _PRODUCTS,
         "first": first,
     } | changes

@@ -63,7 +63,7 @@ class Run:
     data: OwnData | None = None
     """Rows of one's own, for the task ``own``."""
     products: Products = "float32"
-    """The type that linear layers multiply in while they train; evaluation multiplies in float32."""
+    """The type that linear layers multiply in while they train; dev is scored in float32."""
 
     def __post_init__(self) -> None:
         if (self.data is not None) != (self.task == OWN):
