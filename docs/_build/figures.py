@@ -29,6 +29,7 @@ _WORDS = ("range", "mean", "count", "negated")
 _UNIT = "width=16 library=nangate45 preset=paper baseline=two-pass .2f"
 _GENERIC = "width=16 library=nangate45 preset=paper .2f"
 _PE = "width=32 library=nangate45 sequence=384 baseline=two-pass .2f"
+_TEXT = "model=smollm2 text=wikitext2_test.txt context=2048"
 _MINILM = "model=minilm task=average"
 NAMED = {
     "unit area": f"silicon.area_ratio unit=unnormed {_UNIT}",
@@ -58,8 +59,8 @@ NAMED = {
     "points over int8, lean, high": f"accuracy-differences.high {_MINILM} preset=lean+fold +.1f",
     "tasks fine-tuned": "accuracy.mean arm=int8 model=minilm count",
     "paper's points over int8": "paper-accuracy.difference model=BERT-Base mean +.1f",
-    "perplexity lost, deferred": "perplexity.over_exact variant=paper+fold:deferred context=2048 .1%",
-    "perplexity lost": "perplexity.over_exact variant=paper+fold context=2048 .0%",
+    "perplexity lost, deferred": f"perplexity.over_exact variant=paper+fold:deferred {_TEXT} .1%",
+    "perplexity lost": f"perplexity.over_exact variant=paper+fold {_TEXT} .0%",
     "model times as fast": 'bench-model.ratio versus="onnxruntime int8" threads=1 range .1f',
     "model over fp32": 'bench-model.ratio versus="Hugging Face fp32" threads=1 range .1f',
     "times as fast": 'bench-kernels.ratio case="int8 whole-row" versus="torch fp32" columns=384..4096 range .1f',

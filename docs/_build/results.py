@@ -39,6 +39,7 @@ from softermax.results import Envelope
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
+TEXTS = {"wikitext2_test.txt": "WikiText-2", "tinyshakespeare.txt": "Shakespeare"}
 BASELINES = {"two-pass": "lean FP16", "generic": "generic IEEE components"}
 """The two kinds that ratios are shown against, both of two passes."""
 PAGES = {"two-pass": "silicon", "generic": "generic/silicon"}
@@ -149,21 +150,28 @@ def swapped() -> list[ResultRow]:
 
 
 def perplexity() -> list[ResultRow]:
-    """A language model without retraining, against the exact softmax at the same context."""
+    """Language models without retraining, against the exact softmax on the same windows."""
+    from softermax.models.perplexity import compared
+
+    found = [row for row in figures.rows("perplexity") if "losses" in row]
+    texts = dict.fromkeys((row["model"], row["text"], row["tokens"]) for row in found)
     rows: list[ResultRow] = []
-    for row in figures.rows("perplexity"):
-        if row["exact"] is not None and row["variant"] != "exact":
+    for row in (row for text in texts for row in compared(found, *text)):
+        if row["to exact"] is not None and row["variant"] != "exact":
             rows.append(
                 {
                     "model": row["model"],
+                    "text": TEXTS.get(row["text"], row["text"]),
                     "context": str(row["context"]),
+                    "windows": str(row["windows"]),
                     "spec": f"`{row['variant']}`",
                     "perplexity": f"{row['perplexity']:.2f}",
                     "exact softmax": f"{row['exact']:.2f}",
-                    "difference": f"{row['over_exact']:+.1%}".replace("%", " %"),
+                    "difference": f"{row['to exact']:+.1%}".replace("%", " %"),
+                    "95 %": f"{row['low']:+.1%} to {row['high']:+.1%}".replace("%", " %"),
                 }
             )
-    return sorted(rows, key=lambda row: (row["model"], int(row["context"]), row["spec"]))
+    return sorted(rows, key=lambda row: (row["model"], row["text"], int(row["context"]), row["spec"]))
 
 
 def runtime() -> list[ResultRow]:
@@ -244,13 +252,14 @@ def summary() -> list[ResultRow]:
                 f"{paper['area']:.2f} / {paper['energy']:.2f}" if has_paper else "",
                 *(("processing element", "processing-element.md") if generic else ("pe",)),
             )
-    longest = max((int(row["context"]) for row in perplexity()), default=0)
     for row in perplexity():
-        if int(row["context"]) != longest or "+fold" not in row["spec"]:
+        if (row["model"], row["text"], row["context"]) != ("smollm2", TEXTS["wikitext2_test.txt"], "2048"):
+            continue
+        if "+fold" not in row["spec"]:
             continue  # a pretrained model is one of base e
         add(
-            f"Perplexity of {row['model']} without retraining, {row['context']} tokens, {row['spec']}",
-            row["difference"],
+            f"Perplexity of {row['model']} without retraining, {row['text']}, {row['context']} tokens, {row['spec']}",
+            f"{row['difference']} ({row['95 %']})",
             "",
             "perplexity",
         )
