@@ -93,7 +93,7 @@ def test_a_finished_search_draws_nothing(search, place, tmp_path, monkeypatch) -
 
 
 STALLED = """
-import pickle, sys, time
+import pickle, signal, sys, time
 from pathlib import Path
 from softermax.executor import executor
 from softermax.search import engine
@@ -101,6 +101,7 @@ from softermax.search.engine import run_search
 from softermax.search.presets import presets_at
 
 engine.RANDOM_TRIALS = 8
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
 search = pickle.loads(Path(sys.argv[1]).read_bytes())
 
 def report(done, total, note):
@@ -130,8 +131,10 @@ def stalled(search, tmp_path):
     child.wait()
 
 
-def test_a_killed_search_loses_nothing(search, place, tmp_path, whole, stalled) -> None:
-    stalled.send_signal(signal.SIGKILL)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_search_loses_nothing(search, place, tmp_path, whole, stalled, how) -> None:
+    """Killed, or stopped by Ctrl-C."""
+    stalled.send_signal(how)
     stalled.wait()
     assert run_search(search, 24, tmp_path / "a.db", place, PRESETS) == whole
 

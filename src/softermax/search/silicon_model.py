@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from softermax.search.activity import Activity, activity, energy_terms
 from softermax.search.features import features
 from softermax.search.residual import Residual
 from softermax.search.terms import (
@@ -30,11 +31,8 @@ from softermax.search.terms import (
     UNNORMED,
     WEIGHTED_POWERS,
     WEIGHTS,
-    Activity,
     Terms,
-    activity,
     area_terms,
-    energy_terms,
     lanes_of,
     reciprocal_terms,
 )
