@@ -508,6 +508,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "search rivals": searches.rivals,
     "search perplexity": searches.perplexities,
     "search words": searches.words,
+    "search model": searches.model,
 }
 
 

@@ -38,6 +38,24 @@ def presets() -> list[ResultRow]:
     return table
 
 
+def model() -> list[ResultRow]:
+    """How far off modelled silicon is, by set of specs."""
+    sets = {"held out": "held out", "seen": "seen", "cross validation": "in turn"}
+    return [
+        {
+            "specs": f"{row['specs']} {sets[row['set']]}, {row['kind']}",
+            "quantity": row["quantity"],
+            "within 10 %": f"{row['close']:.0%}",
+            "median": f"{row['median']:.1%}",
+            "nine of ten below": f"{row['nine_tenths']:.1%}",
+            "worst": f"{row['largest']:.1%}",
+        }
+        for name in sets
+        for row in figures.rows("search-model")
+        if row["set"] == name
+    ]
+
+
 def words() -> list[ResultRow]:
     """How short each of the paper's words can be by itself."""
     return [

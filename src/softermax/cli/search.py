@@ -268,6 +268,8 @@ def _write(
         "width": args.width,
         "silicon_error": [vars(error) for error in SiliconModel.load().held_out()],
     }
+    if args.perplexity:
+        notes["perplexity_tokens"] = args.perplexity
     if args.rivals_from:
         from softermax.search.rivals import rival_points
 

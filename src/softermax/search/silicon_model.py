@@ -41,8 +41,9 @@ from softermax.silicon.whole import cost_of_waiting, waiting_of_spec
 from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
 QUANTITIES = ("area", "energy")
-FITTED, HELD_OUT = "fitted", "held out"
-"""The sets of measured specs: a model is fitted to the first, and nothing was ever chosen by the second."""
+FITTED, HELD_OUT, SEEN = "fitted", "held out", "seen"
+"""The sets of measured specs. A model is fitted to the first. Nothing was ever chosen by the second, nor was it looked at before
+this fit was final; the third was never fitted to either, but earlier fits were judged by it."""
 CLOSE = 0.1
 """A prediction is close if it is off by no more."""
 SMALL = 0.02
