@@ -337,6 +337,7 @@ def search_words() -> Iterator[ResultRow]:
             "dimension": dimension.name,
             "paper": had,
             "needed": least,
+            "wasted": had - least,
             "area_saved": round(1 - after.area / before.area, 4),
             "energy_saved": round(1 - after.energy / before.energy, 4),
         }

@@ -509,6 +509,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "search perplexity": searches.perplexities,
     "search words": searches.words,
     "search model": searches.model,
+    "search fronts": searches.fronts,
 }
 
 

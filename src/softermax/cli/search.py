@@ -261,13 +261,14 @@ def _write(
         "columns": rows.columns,
         "trials": args.trials,
         "seed": args.seed,
-        # Of all trials by the storage's clock, also those of runs before this one; and of this run by its own.
         "seconds": round(args.seconds, 1),
-        "elapsed_seconds": round(args.elapsed, 1),
         "kind": args.kind,
         "width": args.width,
         "silicon_error": [vars(error) for error in SiliconModel.load().held_out()],
     }
+    if args.elapsed >= args.seconds:
+        # By this command's own clock; the storage's knows trials of earlier runs, too.
+        notes["elapsed_seconds"] = round(args.elapsed, 1)
     if args.perplexity:
         notes["perplexity_tokens"] = args.perplexity
     if args.rivals_from:
