@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from transformers import AutoModel
@@ -10,6 +12,7 @@ from softermax import kernels
 from softermax.functional import softermax
 from softermax.models import attention
 from softermax.models.drop_in import disable, enable, enabled, observe
+from softermax.models.layers import load_layers
 from softermax.models.onnx import export_model
 from softermax.pytorch.float_attention import float_attention
 from softermax.spec import get_spec
@@ -60,6 +63,15 @@ def test_specs_are_saved_with_the_model(model, tmp_path, of) -> None:
     with torch.no_grad():
         mine, others = (m(**some_inputs(model)).last_hidden_state for m in (model, again))
     assert torch.equal(mine, others)
+
+
+def test_what_a_search_wrote_is_what_a_model_takes(model, tmp_path) -> None:
+    """`softermax search --heads` writes a list for each layer, `--layers` one spec."""
+    heads = ["lean+fold", *["paper+fold"] * (model.config.num_attention_heads - 1)]
+    written = {"0": [get_spec(name).to_dict() for name in heads], "1": get_spec("lean").to_dict()}
+    (tmp_path / "layers.json").write_text(json.dumps(written))
+    enable(model, load_layers(tmp_path / "layers.json"))
+    assert enabled(model) == [tuple(map(get_spec, heads)), get_spec("lean")]
 
 
 @pytest.mark.skipif(kernels.isa() is None, reason="the native core was not built")
