@@ -74,6 +74,8 @@ def fronts() -> list[ResultRow]:
         name.replace("-", ", "): [row for row in figures.rows(f"search-{name}") if row["front"]]
         for name in SEARCHES
     }
+    if not all(found.values()):
+        return []
     table: list[ResultRow] = []
     for field, title in TABLE_1.items():
         # Of the unnormed word and the reciprocal the integer bit is not drawn.

@@ -192,7 +192,9 @@ class _Study:
         self._seed(trial.number)
         live = self.optuna.trial.Trial(self.study, trial._trial_id)
         for known, distribution in _in_order(self.search.space, trial.distributions):
-            together = live._is_fixed_param(known, distribution) or live._is_relative_param(known, distribution)
+            together = live._is_fixed_param(known, distribution) or live._is_relative_param(
+                known, distribution
+            )
             if not (together or distribution.single()):
                 self.study.sampler.sample_independent(self.study, trial, known, distribution)
         return self._spec(live, name)
