@@ -36,7 +36,7 @@ from softermax.spec import SoftermaxSpec
 CLOCK_NS = 1.5
 FIGURES: dict[str, Any] = {
     "slack_ns": 0.1, "hold_slack_ns": 0.02, "latency_ns": 0.2, "skew_ns": 0.03, "wire_um": 100.0, "core_um2": 50.0,
-    "violations": None,
+    "detailed": None, "verilog": "", "spef": "",
 }  # fmt: skip
 
 
@@ -192,7 +192,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer_of(folder: Path, layout: Layout, **changes: Any) -> str:
     (folder / "answer").write_text(json.dumps(vars(layout) | changes))
-    return f"(here / 'layout.json').write_text(Path({str(folder / 'answer')!r}).read_text())"
+    return f"(here / 'answer.json').write_text(Path({str(folder / 'answer')!r}).read_text())"
 
 
 def turns(folder: Path) -> int:
@@ -229,7 +229,7 @@ def test_a_step_that_fails_is_named_and_not_tried_again(mapped: Netlist, own_cac
 
 def test_a_layout_that_misses_its_clock_is_made_with_more_margin(mapped: Netlist, own_cache: Path) -> None:
     answer = answer_of(own_cache, laid_out(mapped))
-    late = "path = here / 'layout.json'\nmade = json.loads(path.read_text())\nmade['slack_ns'] = job['setup_margin_ns'] - 0.12\n"
+    late = "path = here / 'answer.json'\nmade = json.loads(path.read_text())\nmade['slack_ns'] = job['setup_margin_ns'] - 0.12\n"
     options = fake(own_cache, f"{answer}\n{late}path.write_text(json.dumps(made))")
     assert lay_out(mapped, CLOCK_NS, options).slack_ns == pytest.approx(0.03)
     assert turns(own_cache) == 3
@@ -281,7 +281,7 @@ def test_openroad_that_is_missing_is_refused_with_what_to_do(
     ("options", "said"),
     [
         (["--utilisation", "0.8"], "--utilisation: only --route makes a layout"),
-        (["--detailed"], "--detailed: only --route makes a layout"),
+        (["--detailed", "unnormed"], "--detailed: only --route makes a layout"),
         (["--route", "--plot", "x"], "--parts, --plot: the table of units alone has them"),
     ],
 )
