@@ -33,14 +33,12 @@ from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
 from softermax.paper import accuracy as paper_accuracy
 from softermax.paper import figures as paper
-from softermax.report.names import LIBRARIES, SCHEMES, UNITS
+from softermax.report.names import BASELINES, LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
 from softermax.results import Envelope
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
-BASELINES = {"two-pass": "lean FP16", "generic": "generic IEEE components"}
-"""The two kinds that ratios are shown against, both of two passes."""
 PAGES = {"two-pass": "silicon", "generic": "generic/silicon"}
 
 
@@ -57,7 +55,7 @@ def silicon() -> list[ResultRow]:
 
 
 def pe() -> list[ResultRow]:
-    return of_both_kinds("pe", "pe-generic")
+    return of_both_kinds("pe", "generic/pe")
 
 
 def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
@@ -242,7 +240,7 @@ def summary() -> list[ResultRow]:
                 f"{LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
                 f"{paper['area']:.2f} / {paper['energy']:.2f}" if has_paper else "",
-                *(("processing element", "processing-element.md") if generic else ("pe",)),
+                "generic/pe" if generic else "pe",
             )
     longest = max((int(row["context"]) for row in perplexity()), default=0)
     for row in perplexity():

@@ -63,7 +63,7 @@ def _papers(args: argparse.Namespace) -> int:
     from softermax.silicon.pe.account import variants
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import sweep_sections, table_sections, what_if_sections
-    from softermax.silicon.pe.stored import netlist_rows, stored_pe
+    from softermax.silicon.pe.stored import netlist_rows, netlist_sections, stored_pe
     from softermax.silicon.pe.sweep import SEQUENCES, draw_sweep, draw_table
     from softermax.silicon.pe.table import MEMORIES, SEQUENCE, pe_table
 
@@ -87,7 +87,8 @@ def _papers(args: argparse.Namespace) -> int:
             ]
         if args.out:
             netlists = [row for one in figures for row in netlist_rows(one)]
-            silicon.write(args, "pe-netlists", "The processing element: its netlists", netlists, [])
+            title = "The processing element: its netlists"
+            silicon.write(args, "pe-netlists", title, netlists, netlist_sections(netlists))
     sequences = SEQUENCES if args.sweep else (SEQUENCE,)
     rows = [
         row

@@ -9,6 +9,7 @@ from typing import Any
 from softermax.results import Envelope
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon.flow import GLITCHES, EnergyResult, Result
+from softermax.silicon.pages import PageSection
 from softermax.silicon.pe.lanes import LANES
 from softermax.silicon.pe.measurement import PEFigures, designs_of, key_of
 
@@ -37,6 +38,12 @@ def netlist_rows(figures: PEFigures) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def netlist_sections(rows: Sequence[Mapping[str, Any]]) -> list[PageSection]:
+    text = "Energies are with glitches: of a lane per step, of a unit per score."
+    shown = [{n: value for n, value in row.items() if not n.endswith("_by_unit")} for row in rows]
+    return [PageSection("Netlists", text, shown)]
 
 
 def stored_pe(path: Path, library: str, width: int, baselines: Sequence[str]) -> PEFigures:
