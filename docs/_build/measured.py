@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from figures import RESULTS, ResultRow
-from figures import rows as rows_of
 
 from softermax import get_spec, golden
 from softermax.results import enveloped

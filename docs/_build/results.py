@@ -321,6 +321,9 @@ def routed() -> list[ResultRow]:
             "routed": f"{row['area_ratio']:.4f}",
             "energy ratio, mapped": f"{row['mapped_energy_ratio']:.4f}",
             "routed, energy": f"{row['energy_ratio']:.4f}",
+            "by OpenROAD's report": f"{row['openroad_energy_ratio']:.4f}"
+            if row["openroad_energy_ratio"]
+            else None,
             "slack, ns": f"{row['slack_ns']:.3f}",
             "baseline's": f"{row['baseline_slack_ns']:.3f}",
         }
@@ -334,7 +337,11 @@ def routed_added() -> list[ResultRow]:
     rows: dict[tuple[str, str], ResultRow] = {}
     for row in figures.rows("route"):
         if row["unit"] in UNITS:
-            for design, prefix in ((row["preset"], ""), (row["baseline"], "baseline_")):
+            ours = row["energy_pj_per_element"]
+            for design, prefix, energy in (
+                (row["preset"], "", ours),
+                (row["baseline"], "baseline_", ours / row["energy_ratio"]),
+            ):
                 rows[row["unit"], design] = {
                     "unit": row["unit"],
                     "design": f"`{design}`",
@@ -343,9 +350,26 @@ def routed_added() -> list[ResultRow]:
                     "resized": row[f"{prefix}resized"],
                     "wire, mm": f"{row[f'{prefix}wire_um'] / 1000:.1f}",
                     "clock's share of the energy": f"{row[f'{prefix}clock_share']:.1%}".replace("%", " %"),
+                    "pJ per element": f"{energy:.3f}",
+                    "by OpenROAD's report": f"{row[f'{prefix}openroad_pj_per_element']:.3f}",
                     "hold slack, ns": f"{row[f'{prefix}hold_slack_ns']:.3f}",
                 }
     return sorted(rows.values(), key=lambda found: list(UNITS).index(found["unit"]))
+
+
+def routed_in_detail() -> list[ResultRow]:
+    """What detailed routing came to, where it was done."""
+    rows: dict[tuple[str, str], ResultRow] = {}
+    for row in figures.rows("route"):
+        if row["unit"] in UNITS and row["violations"] is not None:
+            rows[row["unit"], row["preset"]] = {
+                "unit": row["unit"],
+                "design": f"`{row['preset']}`",
+                "violations of design rules": row["violations"],
+                "wire, mm": f"{row['detailed_wire_um'] / 1000:.1f}",
+                "global routing's, mm": f"{row['wire_um'] / 1000:.1f}",
+            }
+    return list(rows.values())
 
 
 def lean_in_models() -> list[ResultRow]:
@@ -489,6 +513,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "lean silicon": lean_silicon,
     "routed": routed,
     "routed, added": routed_added,
+    "routed, in detail": routed_in_detail,
     "fpga": fpga,
     "skid": skid,
     "lean in models": lean_in_models,

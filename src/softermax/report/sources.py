@@ -49,7 +49,9 @@ class Sources:
     def stored_origin(found: Envelope) -> Origin:
         return Origin(STORED, found.date, found.command)
 
-    def rows(self, stage: str, names: Sequence[str], same: Sequence[str]) -> tuple[list[MeasuredRow], list[Origin]]:
+    def rows(
+        self, stage: str, names: Sequence[str], same: Sequence[str]
+    ) -> tuple[list[MeasuredRow], list[Origin]]:
         """This run's rows, then those of stored results of what it has not measured; each says when it was ``measured``.
 
         Rows whose values of ``same`` are equal are about the same thing. A full run has all there is.

@@ -80,9 +80,7 @@ def measure_routed(
         values = json.loads(path.read_text(encoding="utf-8"))
         values["energy"] = [EnergyResult(**entry) for entry in values["energy"]]
         detailed = values["added"]["detailed"]
-        values["added"] = Added(
-            **values["added"] | {"detailed": Detailed(**detailed) if detailed else None}
-        )
+        values["added"] = Added(**values["added"] | {"detailed": Detailed(**detailed) if detailed else None})
         return RoutedResult(**values | unit.described())
 
     return kept(cache_dir("silicon", "routed") / f"{content}.json", make, read)
