@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softermax.cli.kept import sources_of, to_keep
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.cli.places import add_places, check_workers
 from softermax.extras import need
-from softermax.results import Envelope, enveloped
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
@@ -276,9 +276,7 @@ def _rivals(args: argparse.Namespace) -> int:
     from softermax.silicon.rivals import OURS, kept_beside, measure_rivals
 
     path = Path(args.out) / "rivals-silicon.json" if args.keep else None
-    before = Envelope.load(path) if path else None
-    if before:
-        _require_alike(path, before)
+    before = to_keep(path, _PACKAGES) if path else None
     with progress("silicon", args.quiet) as step:
         table = measured = measure_rivals(
             args.rivals,
@@ -296,7 +294,7 @@ def _rivals(args: argparse.Namespace) -> int:
         table = kept_beside(measured, before)
         fresh = {(row.library, row.width, row.name) for row in measured.rows}
         stays = {r["name"] for r in before.rows if (r["library"], r["width"], r["name"]) not in fresh}
-        notes["kept"] = _kept(before, stays)
+        notes["kept"] = sources_of(before, stays, "name")
     title = "Rivals in silicon: area, timing and energy"
     notes |= table.notes()
     if show(args, "rivals-silicon", title, table.to_json(), rival_sections(table), [], notes):
@@ -307,31 +305,6 @@ def _rivals(args: argparse.Namespace) -> int:
     print()
     print_table([asdict(row) for row in table.waiting], "What waits between the units of a whole softmax")
     return 0
-
-
-def _kept(before: Envelope, stays: Collection[str]) -> list[dict[str, Any]]:
-    """Where rows that stay come from, for the notes: each command with its date, machine and designs."""
-    earlier = before.notes.get("kept", [])
-    told = {name for entry in earlier for name in entry["designs"]}
-    own = [name for name in dict.fromkeys(row["name"] for row in before.rows) if name not in told]
-    own_entry = {
-        "command": before.command,
-        "date": before.date,
-        "machine": dict(before.machine),
-        "designs": own,
-    }
-    entries = [
-        entry | {"designs": [name for name in entry["designs"] if name in stays]}
-        for entry in [*earlier, own_entry]
-    ]
-    return [entry for entry in entries if entry["designs"]]
-
-
-def _require_alike(path: Path | None, before: Envelope) -> None:
-    """Rows that stay were made by the same tools."""
-    now = enveloped("", [], _PACKAGES).versions
-    if before.versions != now:
-        raise ValueError(f"{path}: has versions {dict(before.versions)}, here are {now}: measure all designs")
 
 
 def beside(args: argparse.Namespace, pictures: Sequence[Path]) -> list[str]:
