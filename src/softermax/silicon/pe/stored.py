@@ -12,6 +12,7 @@ from softermax.silicon.flow import GLITCHES, EnergyResult, Result
 from softermax.silicon.pages import PageSection
 from softermax.silicon.pe.lanes import LANES
 from softermax.silicon.pe.measurement import PEFigures, designs_of, key_of
+from softermax.silicon.units import Unit
 
 LANE = "lane"
 
@@ -55,7 +56,7 @@ def stored_pe(path: Path, library: str, width: int, baselines: Sequence[str]) ->
         if (row["library"], row["width"]) == (library, width)
     }
     wanted = [(lane.name, LANE) for lane in LANES]
-    wanted += [key_of(unit) for unit in designs_of(config, baselines) if not isinstance(unit, LANES)]
+    wanted += [key_of(unit) for unit in designs_of(config, baselines) if isinstance(unit, Unit)]
     for unit, design in wanted:
         if (unit, design) not in found:
             raise ValueError(f"--netlists {path}: has no {unit} {design} of {library}, {width} wide")
