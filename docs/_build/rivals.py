@@ -2,7 +2,7 @@
 
 By itself it measures every design's error, joins what is stored of silicon and of models, draws the pictures and fills the page and
 the README: about a minute. ``--silicon`` measures every rival in gates first (an hour or two on two cores; what did not change
-comes from the cache), ``--models --data-dir DATA`` fine-tunes, swaps and scores models first (two hours). ``--dry-run`` prints the
+comes from the cache), ``--models --data-dir DATA`` fine-tunes, swaps and scores models first (an hour or two). ``--dry-run`` prints the
 commands alone.
 """
 
@@ -22,9 +22,13 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "docs/results"
 OPTIONS = ("i-bert", "ita", "e2softmax")
 """Rivals whose options go into models too: the three with their own ways to lose mass."""
-FIRST = "out/rivals/stsb"
-"""The fine-tuned model that designs are put into."""
-CONTEXTS = {512: 1024}
+TUNED = "out/rivals"
+"""Fine-tuned models that designs are put into, by task."""
+SWAPPED = ("stsb", "mrpc", "rte")
+"""Tasks whose whole dev sets are scored with each design."""
+STEPS = 100
+"""Of training with ConSmax, from a fine-tuned model on."""
+CONTEXTS = {512: 1024, 2048: 2048}
 """Tokens that perplexity is taken of, by context."""
 Command = list[str]
 
@@ -44,20 +48,23 @@ def silicon() -> Iterator[Command]:
 
 
 def models(data: str) -> Iterator[Command]:
-    """A fine-tuned model with each design put in, one trained on with ConSmax, a language model."""
+    """Fine-tuned models with each design put in, one trained on with ConSmax, a language model."""
     threads = ["--threads", "1"]
+    given = ["--data-dir", data, *threads]
+    for task in SWAPPED:
+        tuned = f"{TUNED}/{task}"
+        train = ["--task", task, "--arm", "fp32", "--products", "bfloat16", "--epochs", "2"]
+        yield ["softermax", "finetune", *train, "--out", tuned, *given]
+        yield [
+            "softermax", "evaluate", f"{tuned}/model", "--presets", *swapped(), "--out", f"{RESULTS}/rivals/{task}", *given,
+        ]  # fmt: skip
+    trained = f"{TUNED}/consmax"
     yield [
-        "softermax", "finetune", "--task", "stsb", "--arm", "fp32", "--data-dir", data, "--out", FIRST, *threads,
+        "softermax", "finetune", "--task", "stsb", "--preset", "rival:consmax", "--model", f"{TUNED}/stsb/model", "--keep-head",
+        "--products", "bfloat16", "--epochs", "1", "--train-rows", str(32 * STEPS), "--out", trained, *given,
     ]  # fmt: skip
-    yield [
-        "softermax", "evaluate", f"{FIRST}/model", "--data-dir", data, "--dev-rows", "500", "--presets", *swapped(),
-        "--out", f"{RESULTS}/rivals", *threads,
-    ]  # fmt: skip
-    yield [
-        "softermax", "accuracy", "--tasks", "stsb", "--arms", "int8", "softermax", "--presets", "rival:consmax", "--seeds", "1",
-        "--first-epochs", "1", "--train-rows", "2250", "--swaps", "rival:consmax", "lean+fold", "--data-dir", data,
-        "--out", f"{RESULTS}/rivals/glue", *threads,
-    ]  # fmt: skip
+    for name in ("finetune.json", "finetune.md"):
+        yield ["cp", f"{trained}/{name}", f"{RESULTS}/rivals/stsb/{name}"]
     for context, tokens in CONTEXTS.items():
         yield [
             "softermax", "perplexity", "--text", f"{data}/lm/wikitext2_test.txt", "--tokens", str(tokens),
