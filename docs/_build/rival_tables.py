@@ -118,10 +118,7 @@ def rivals_in_models() -> list[ResultRow]:
     rows: list[ResultRow] = []
     for name in dict.fromkeys(name for column in columns.values() for name in column):
         rows.append(
-            {"attention": f"`{name}`"}
-            | {
-                what: _signed(found, name) for what, found in columns.items()
-            }
+            {"attention": f"`{name}`"} | {what: _signed(found, name) for what, found in columns.items()}
         )
     return rows
 
@@ -301,5 +298,3 @@ def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
             if better:
                 names = ", ".join(f"`{name}`" for name in better)
                 add(f"Less area, energy and error than `{ours['name']}`, {where}", names, "", "rivals")
-
-

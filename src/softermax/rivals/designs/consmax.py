@@ -102,9 +102,7 @@ class ConSmax(Rival):
     def products(self, raw: Array) -> Array:
         """BF16 words before they saturate."""
         high, low = self.tables()
-        return bf16_words(
-            bf16_values(look_up(high, (raw >> 4) + 8)) * bf16_values(look_up(low, raw & 15))
-        )
+        return bf16_words(bf16_values(look_up(high, (raw >> 4) + 8)) * bf16_values(look_up(low, raw & 15)))
 
     def words(self, raw: Array, mask: Array | None = None) -> Array:
         xp = namespace(raw)
