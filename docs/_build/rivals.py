@@ -26,8 +26,6 @@ TUNED = "out/rivals"
 """Fine-tuned models that designs are put into, by task."""
 SWAPPED = ("stsb",)
 """Tasks whose whole dev sets are scored with each design."""
-STEPS = 80
-"""Of training with ConSmax, from a fine-tuned model on."""
 CONTEXTS = {512: 1024}
 """Tokens that perplexity is taken of, by context."""
 Command = list[str]
@@ -48,7 +46,7 @@ def silicon() -> Iterator[Command]:
 
 
 def models(data: str) -> Iterator[Command]:
-    """Fine-tuned models with each design put in, one trained on with ConSmax, a language model."""
+    """Fine-tuned models with each design put in, and a language model."""
     threads = ["--threads", "1"]
     given = ["--data-dir", data, *threads]
     for task in SWAPPED:
@@ -58,13 +56,6 @@ def models(data: str) -> Iterator[Command]:
         yield [
             "softermax", "evaluate", f"{tuned}/model", "--presets", *swapped(), "--out", f"{RESULTS}/rivals/{task}", *given,
         ]  # fmt: skip
-    trained = f"{TUNED}/consmax"
-    yield [
-        "softermax", "finetune", "--task", "stsb", "--preset", "rival:consmax", "--model", f"{TUNED}/stsb/model", "--keep-head",
-        "--products", "bfloat16", "--epochs", "1", "--train-rows", str(32 * STEPS), "--out", trained, *given,
-    ]  # fmt: skip
-    for name in ("finetune.json", "finetune.md"):
-        yield ["cp", f"{trained}/{name}", f"{RESULTS}/rivals/stsb/{name}"]
     for context, tokens in CONTEXTS.items():
         yield [
             "softermax", "perplexity", "--text", f"{data}/lm/wikitext2_test.txt", "--tokens", str(tokens),

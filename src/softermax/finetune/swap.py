@@ -18,7 +18,7 @@ from softermax.finetune.tasks import Predictions
 from softermax.finetune.train import Prepared, predict
 from softermax.models.drop_in import enable, use_softmax
 from softermax.models.quantization import load
-from softermax.models.rivals import constants_of
+from softermax.models.rivals import betas_of
 
 SWAPS = ("paper", "paper+fold", "lean+fold", "row-scaled", "row-scaled+fold", "lean-row-scaled+fold")
 """What is put into a fine-tuned int8 model without retraining it."""
@@ -90,7 +90,7 @@ def swap_scores(prepared: Prepared, swaps: Sequence[str]) -> dict[str, dict[str,
 def _put_in(prepared: Prepared, preset: str) -> PreTrainedModel:
     """The model with another attention. Constants that a first pass fits see rows of all lengths, not the longest alone."""
     model = enable(prepared.model, preset)
-    if constants_of(model):
+    if betas_of(model):
         lengths = np.argsort(prepared.dev.lengths, kind="stable")
         picked = lengths[np.linspace(0, len(lengths) - 1, min(FITTED_ROWS, len(lengths))).astype(int)]
         batch = collate(prepared.tokenizer, [prepared.dev[int(row)] for row in picked])

@@ -50,7 +50,7 @@ from softermax.models.drop_in import INT8, enable, use_softmax
 from softermax.models.pretrained import allowed_models, find_model
 from softermax.models.quantization import quantize
 from softermax.models.quantization import save as save_model
-from softermax.models.rivals import constants_of
+from softermax.models.rivals import betas_of
 from softermax.progress import Progress
 
 CALIBRATION_ROWS = 256
@@ -205,7 +205,7 @@ def calibrate(prepared: Prepared) -> None:
 
 
 CONSTANTS_RATE = 100
-"""The learning rate of ConSmax's constants over that of weights."""
+"""The learning rate of ConSmax's betas over that of weights. A gamma is a beta's factor, and must stay above 0."""
 
 
 class _Trainer(Trainer):
@@ -221,15 +221,16 @@ class _Trainer(Trainer):
         return Bucketing(dataset.lengths, self._run.batch, self._run.seed)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """ConSmax's constants get a rate of their own: at that of weights they would stay where they are."""
+        """ConSmax's betas get a rate of their own: at that of weights they would stay where they are."""
+        had = self.optimizer is not None
         optimizer = super().create_optimizer(model)
-        constants = constants_of(self.model if model is None else model)
-        if constants and len(optimizer.param_groups) == 2:
-            theirs = {id(parameter) for parameter in constants}
+        betas = [] if had else betas_of(self.model if model is None else model)
+        if betas:
+            theirs = {id(parameter) for parameter in betas}
             for group in optimizer.param_groups:
                 group["params"] = [one for one in group["params"] if id(one) not in theirs]
             rate = CONSTANTS_RATE * self.args.learning_rate
-            optimizer.add_param_group({"params": constants, "lr": rate, "weight_decay": 0.0})
+            optimizer.add_param_group({"params": betas, "lr": rate, "weight_decay": 0.0})
         return optimizer
 
     def compute_loss(

@@ -91,10 +91,9 @@ def add_constants(model: nn.Module, heads: int) -> None:
             module.register_buffer(FITTED, torch.zeros((), dtype=torch.bool, device=like.device))
 
 
-def constants_of(model: nn.Module) -> list[nn.Parameter]:
-    """ConSmax's parameters; none of a model that it is not in."""
-    ends = (f".{BETA}", f".{GAMMA}")
-    return [parameter for name, parameter in model.named_parameters() if name.endswith(ends)]
+def betas_of(model: nn.Module) -> list[nn.Parameter]:
+    """ConSmax's betas; none of a model that it is not in."""
+    return [parameter for name, parameter in model.named_parameters() if name.endswith(f".{BETA}")]
 
 
 def remove_constants(modules: Iterable[nn.Module]) -> None:
