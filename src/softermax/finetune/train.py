@@ -222,9 +222,9 @@ class _Trainer(Trainer):
 
     def create_optimizer(self, model: Any = None) -> Any:
         """ConSmax's betas get a rate of their own: at that of weights they would stay where they are."""
-        had = self.optimizer is not None
+        made = self.optimizer is not None
         optimizer = super().create_optimizer(model)
-        betas = [] if had else betas_of(self.model if model is None else model)
+        betas = betas_of(self.model) if self.model is not None and not made else []
         if betas:
             theirs = {id(parameter) for parameter in betas}
             for group in optimizer.param_groups:
