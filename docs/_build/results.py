@@ -25,6 +25,7 @@ from rival_tables import (
     rivals_claims,
     rivals_in_models,
     rivals_in_silicon,
+    rivals_told,
     rivals_with_options,
 )
 
@@ -526,6 +527,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "rivals by length": rivals_by_length,
     "rivals cheaper": rivals_cheaper,
     "rivals claims": rivals_claims,
+    "rivals told": rivals_told,
     "search": searches.presets,
     "search finalists": searches.finalists,
     "search rivals": searches.rivals,
