@@ -1,15 +1,19 @@
 """How contestants are timed: every round runs each of them once, in turn.
 
 With one thread, time is the thread's own CPU time, so that other programs on the machine disturb it
-little; with more it is wall time. A result is the ratio of their time to ours: the median over rounds,
-and between which values eight of ten rounds lie.
+little. With more it is wall time, and each turn starts alike for everybody: no thread of another runtime is still
+looking for work on the cores, and the contestant's own threads are awake. A turn that other programs took part of is run
+again. A result is the ratio of their time to ours: the median over rounds, and between which values eight of ten rounds
+lie.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +23,18 @@ from softermax.progress import Progress, silent
 
 Contestants = Mapping[str, Callable[[], Any]]
 OURS = "softermax"
-SETTLED = 0.25
-"""Seconds after which it no longer matters what another runtime's threads did before."""
+TURN = 2e-3
+"""Seconds that a turn lasts at least."""
+SHARED_TURN = 0.25
+"""The same with several threads: long enough to see other programs in the system's count of ticks."""
+LOOK, LOOKS = 0.02, 50
+"""Seconds between two looks at whether the process still computes, and how many there are at most."""
+WARM = 0.03
+"""Seconds of calls that are not timed before a turn."""
+DISTURBED, TRIES = 0.05, 4
+"""Part of the cores' time that others may have in a turn, and how often a turn with more is run."""
+TICKS = Path("/proc/stat")
+"""Where Linux counts what its processors do: user, nice, system, idle, waiting, interrupts (two), stolen."""
 
 
 @dataclass(frozen=True)
@@ -84,32 +98,64 @@ def _ratios(race: Race, seconds: dict[str, NDArray[np.float64]], threads: int) -
     return found
 
 
-def seconds_of(
-    contestants: Contestants, rounds: int, threads: int, each: float = 2e-3
-) -> dict[str, NDArray[np.float64]]:
-    """Seconds per call, a value per round for each contestant. Quick calls are repeated to last about ``each`` seconds.
-
-    With several threads a call that is not timed comes first, unless it takes long: every runtime's threads look for work
-    for some milliseconds after their last, on the cores of whoever is next.
-    """
-    clock = time.thread_time if threads == 1 else time.perf_counter
+def seconds_of(contestants: Contestants, rounds: int, threads: int) -> dict[str, NDArray[np.float64]]:
+    """Seconds per call, a value per round for each contestant. Quick calls are repeated to fill their turn."""
+    clock, least = (time.thread_time, TURN) if threads == 1 else (time.perf_counter, SHARED_TURN)
     repeats: dict[str, int] = {}
-    settles: set[str] = set()
     for name, call in contestants.items():
         call()
         started = clock()
         call()
-        took = max(clock() - started, 1e-7)
-        repeats[name] = max(1, min(1000, int(each / took)))
-        if threads > 1 and took < SETTLED:
-            settles.add(name)
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+        repeats[name] = max(1, min(1000, int(least / max(clock() - started, 1e-7))))
+
+    def turn(name: str) -> float:
+        started = clock()
+        for _ in range(repeats[name]):
+            contestants[name]()
+        return (clock() - started) / repeats[name]
+
+    def fair_turn(name: str) -> float:
+        found = []
+        for _ in range(TRIES):
+            settle()
+            warm(contestants[name])
+            before, started = others_seconds(), time.perf_counter()
+            found.append(turn(name))
+            if others_seconds() - before <= DISTURBED * (time.perf_counter() - started) * (
+                os.cpu_count() or 1
+            ):
+                return found[-1]
+        return min(found)  # never undisturbed: the turn that others took least of
+
+    timed = turn if threads == 1 else fair_turn
+    values: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
-        for name, call in contestants.items():
-            if name in settles:
-                call()
-            started = clock()
-            for _ in range(repeats[name]):
-                call()
-            seconds[name].append((clock() - started) / repeats[name])
-    return {name: np.array(values) for name, values in seconds.items()}
+        for name in contestants:
+            values[name].append(timed(name))
+    return {name: np.array(value) for name, value in values.items()}
+
+
+def settle() -> None:
+    """Returns when the process's threads are asleep. onnxruntime's look for work for some 40 ms after their last, on the cores
+    of whoever is next, PyTorch's for a few."""
+    for _ in range(LOOKS):
+        before = time.process_time()
+        time.sleep(LOOK)
+        if time.process_time() - before < LOOK / 10:
+            return
+
+
+def warm(call: Callable[[], Any]) -> None:
+    """Runs the contestant until its threads are awake and its weights in the cache; once if that takes long."""
+    started = time.perf_counter()
+    while time.perf_counter() - started < WARM:
+        call()
+
+
+def others_seconds() -> float:
+    """Processor time that all but this process has had, and what a hypervisor took; 0 where the system does not say."""
+    try:
+        user, nice, system, _, _, *interrupts = (int(v) for v in TICKS.read_text().split()[1:9])
+    except OSError:
+        return 0.0
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK") - time.process_time()
