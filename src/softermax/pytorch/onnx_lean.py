@@ -51,7 +51,9 @@ _EXACT = 53
 _MOST_SUMS = 1 << 16
 """Sums that are looked up as they are."""
 _EXP_ERROR = 2.0**-18
-"""By which a runtime's Exp may be off, its argument's rounding included."""
+"""By which a runtime's Exp may be off, its argument's rounding included: half of it where a score is `_LARGEST`."""
+_LARGEST = 32
+"""Score up to which powers are computed; beyond, their argument has too few bits."""
 _INT32, _INT64, _FLOAT, _DOUBLE = 6, 7, 1, 11  # ONNX's numbers of its types
 
 
@@ -92,7 +94,7 @@ class _Numbers:
     unit: float
     """Of an unnormed word, in units of PowSum."""
     factors: NDArray[np.float32] | None
-    """By index, what makes an output word of an unnormed one; None where output words are looked up."""
+    """By index, what makes an output word of an unnormed one; None where output words, or powers, are looked up."""
     steps: NDArray[np.float32] | None
     """By index, an output word's unit; None where all have the same."""
 
@@ -178,7 +180,7 @@ def _snap(spec: SoftermaxSpec) -> float | None:
     exact = 2.0 ** (fraction / len(fraction) + bits)
     if np.abs(pow2_table(spec)(fraction) - exact).max() + exact.max() * _EXP_ERROR >= 0.5:
         return None
-    return 2.0 ** (23 - bits) + 1 if 3 <= bits <= 21 else None
+    return 2.0 ** (23 - bits) + 1 if 3 <= bits <= 21 and -spec.input.low <= _LARGEST * len(fraction) else None
 
 
 def _factors(spec: SoftermaxSpec, y: NDArray[Any], states: NDArray[np.int64]) -> NDArray[np.float32] | None:
@@ -277,13 +279,17 @@ class _Nodes:
             x = op("Where", mask, x, constant(self.spec.input.low, np.float32))
         quantized, is_byte = self._quantized(x) if scores else (x, False)
         powers = None if n.snap is None else self._powers(quantized, is_byte, mask)
+        at = u = None
         if self.spec.slice_width is None and n.factors is not None:
-            at, (u, d) = None, self._whole_of_powers(quantized, powers)
+            u, d = self._whole_of_powers(quantized, powers)
         else:
             raw = op("Cast", quantized, to_i=_INT32)
             if mask is not None:
                 raw = op("Where", mask, raw, constant(n.masked, np.int32))
-            at, u, d = (self._whole if self.spec.slice_width is None else self._sliced)(raw, powers)
+            if self.spec.slice_width is None:
+                at, d = self._whole(raw)
+            else:
+                at, u, d = self._sliced(raw, powers)
         index = d
         if n.offset is not None:
             coarse = op("Add", op("Div", d, constant(1 << n.drop, np.int64)), constant(n.offset, np.int64))
@@ -366,14 +372,14 @@ class _Nodes:
         total = self._rounded(op("Mul", total, constant(n.unit, np.float64)), np.float64)
         return u, op("Cast", total, to_i=_INT64)
 
-    def _whole(self, raw: Any, _: Any) -> tuple[Any, Any, Any]:
-        """Distances below the row's max, no unnormed words, and the sum."""
+    def _whole(self, raw: Any) -> tuple[Any, Any]:
+        """Distances below the row's max, and the sum."""
         n, op, constant = self.n, self.g.op, self._constant
         last = constant([-1], np.int64)
         first = op("Gather", constant(n.to_first), op("ReduceMax", raw, last, keepdims_i=1))
         at = self._distances(raw, first)
         total = op("ReduceSum", op("Gather", constant(n.unnormed, np.float64), at), last, keepdims_i=1)
-        return at, None, op("Cast", self._rounded(total, np.float64), to_i=_INT64)
+        return at, op("Cast", self._rounded(total, np.float64), to_i=_INT64)
 
     def _sliced(self, raw: Any, powers: Any) -> tuple[Any, Any, Any]:
         """Distances below the row's last max, or unnormed words where these are enough, and the sum."""
