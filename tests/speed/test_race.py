@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,3 +90,23 @@ def test_others_have_what_is_neither_idle_nor_ours(monkeypatch: pytest.MonkeyPat
     assert race.others_seconds() == 0.0  # a system that does not say
     (tmp_path / "stat").write_text("cpu  100 20 30 9999 9999 1 2 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
     assert race.others_seconds() == pytest.approx(1.57 - 0.5)
+
+
+def sleeper(threads: int) -> Callable[[float], None]:
+    """Made in the contestant's own process; a module's function, so that the process finds it."""
+    here = os.getpid()
+
+    def call(seconds: float) -> None:
+        assert os.getpid() == here
+        time.sleep(seconds * threads)
+
+    return call
+
+
+def test_a_contestant_apart_takes_its_turns_in_its_own_process() -> None:
+    apart = race.Apart(sleeper, 2)
+    try:
+        found = race.seconds_of({race.OURS: apart.called_with(0.15)}, 2, 2)
+    finally:
+        apart.process.shutdown()
+    assert (found[race.OURS] >= 0.3).all()

@@ -3,16 +3,19 @@
 With one thread, time is the thread's own CPU time, so that other programs on the machine disturb it
 little. With more it is wall time, and each turn starts alike for everybody: no thread of another runtime is still
 looking for work on the cores, and the contestant's own threads are awake. A turn that other programs took part of is run
-again. A result is the ratio of their time to ours: the median over rounds, and between which values eight of ten rounds
+again. Contestants that bring a runtime each are best `Apart`, in processes of their own, as a user would run them. A result is the ratio of their time to ours: the median over rounds, and between which values eight of ten rounds
 lie.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,6 @@ from numpy.typing import NDArray
 
 from softermax.progress import Progress, silent
 
-Contestants = Mapping[str, Callable[[], Any]]
 OURS = "softermax"
 TURN = 2e-3
 """Seconds that a turn lasts at least."""
@@ -98,40 +100,99 @@ def _ratios(race: Race, seconds: dict[str, NDArray[np.float64]], threads: int) -
     return found
 
 
-def seconds_of(contestants: Contestants, rounds: int, threads: int) -> dict[str, NDArray[np.float64]]:
-    """Seconds per call, a value per round for each contestant. Quick calls are repeated to fill their turn."""
-    clock, least = (time.thread_time, TURN) if threads == 1 else (time.perf_counter, SHARED_TURN)
-    repeats: dict[str, int] = {}
-    for name, call in contestants.items():
-        call()
-        started = clock()
-        call()
-        repeats[name] = max(1, min(1000, int(least / max(clock() - started, 1e-7))))
+class Turns:
+    """What a contestant takes per call, turn by turn. Quick calls are repeated to fill a turn."""
 
-    def turn(name: str) -> float:
-        started = clock()
-        for _ in range(repeats[name]):
-            contestants[name]()
-        return (clock() - started) / repeats[name]
+    def __init__(self, call: Callable[[], Any], threads: int) -> None:
+        self.call, self.alone = call, threads == 1
+        self.clock, least = (time.thread_time, TURN) if self.alone else (time.perf_counter, SHARED_TURN)
+        call()
+        started = self.clock()
+        call()
+        self.repeats = max(1, min(1000, int(least / max(self.clock() - started, 1e-7))))
 
-    def fair_turn(name: str) -> float:
+    def take(self) -> float:
+        """Seconds per call."""
+        if self.alone:
+            return self._turn()
         found = []
         for _ in range(TRIES):
             settle()
-            warm(contestants[name])
+            warm(self.call)
             before, started = others_seconds(), time.perf_counter()
-            found.append(turn(name))
-            if others_seconds() - before <= DISTURBED * (time.perf_counter() - started) * (
-                os.cpu_count() or 1
-            ):
+            found.append(self._turn())
+            cores = (time.perf_counter() - started) * (os.cpu_count() or 1)
+            if others_seconds() - before <= DISTURBED * cores:
                 return found[-1]
         return min(found)  # never undisturbed: the turn that others took least of
 
-    timed = turn if threads == 1 else fair_turn
+    def _turn(self) -> float:
+        started = self.clock()
+        for _ in range(self.repeats):
+            self.call()
+        return (self.clock() - started) / self.repeats
+
+
+class Apart:
+    """A contestant in a process of its own, made there by ``make(threads)``, which runs in its turns only."""
+
+    def __init__(self, make: Callable[[int], Callable[..., Any]], threads: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self.process = ProcessPoolExecutor(1, spawn, initializer=_make_apart, initargs=(make, threads))
+        self.threads = threads
+
+    def called_with(self, *arguments: Any) -> ApartCall:
+        return ApartCall(self, arguments)
+
+
+@dataclass(frozen=True)
+class ApartCall:
+    """A call of such a contestant."""
+
+    where: Apart
+    arguments: tuple[Any, ...]
+
+    def turns(self) -> Callable[[], float]:
+        self.where.process.submit(_prepare_apart, self.arguments, self.where.threads).result()
+        return lambda: self.where.process.submit(_take_apart).result()
+
+
+_apart: Any = None
+"""In a contestant's own process: what is called, then its turns."""
+_turns: Turns | None = None
+
+
+def _make_apart(make: Callable[[int], Callable[..., Any]], threads: int) -> None:
+    global _apart
+    _apart = make(threads)
+
+
+def _prepare_apart(arguments: tuple[Any, ...], threads: int) -> None:
+    global _turns
+    _turns = Turns(partial(_apart, *arguments), threads)
+    settle()
+
+
+def _take_apart() -> float:
+    assert _turns is not None
+    found = _turns.take()
+    settle()  # its threads sleep before another's turn
+    return found
+
+
+Contestants = Mapping[str, Callable[[], Any] | ApartCall]
+
+
+def seconds_of(contestants: Contestants, rounds: int, threads: int) -> dict[str, NDArray[np.float64]]:
+    """Seconds per call, a value per round for each contestant."""
+    take = {
+        name: one.turns() if isinstance(one, ApartCall) else Turns(one, threads).take
+        for name, one in contestants.items()
+    }
     values: dict[str, list[float]] = {name: [] for name in contestants}
     for _ in range(rounds):
         for name in contestants:
-            values[name].append(timed(name))
+            values[name].append(take[name]())
     return {name: np.array(value) for name, value in values.items()}
 
 
