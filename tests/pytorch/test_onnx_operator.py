@@ -79,7 +79,7 @@ def test_an_exp_that_is_only_near_gives_the_words_powers(name: str, error: float
 def test_powers_that_an_exp_does_not_give_are_looked_up() -> None:
     """Those that are not the nearest, and those of scores too large for it."""
     assert onnx_lean._snap(PRESETS["paper"].replace(pow2_segments=1)) is None
-    assert onnx_lean._snap(PRESETS["paper"].replace(input="Q(7,1)")) is None
+    assert onnx_lean._snap(PRESETS["paper"].replace(input="Q(7,1)", max="Q(7,1)")) is None
 
 
 def test_a_spec_that_has_no_lean_form_has_the_other() -> None:

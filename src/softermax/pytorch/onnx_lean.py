@@ -154,12 +154,12 @@ def _numbers(spec: SoftermaxSpec) -> _Numbers | None:
     factors = 2.0 ** -(spec.output.fraction + exponent)
     y = np.array(known.words).reshape(-1, len(distances))
     snap = _snap(spec)
-    scales = 2.0 ** (spec.unnormed.fraction - np.arange(spec.max_low, spec.max_high + 1.0))
+    by_max = 2.0 ** (spec.unnormed.fraction - np.arange(spec.max_low, spec.max_high + 1.0))
+    scales: NDArray[np.float32]
     if width is None:
-        least = float(scales[0])
-        scales = _by_sign(raw, scales[maximum - spec.max_low], masked, least, np.float32)
+        scales = _by_sign(raw, by_max[maximum - spec.max_low], masked, float(by_max[0]), np.float32)
     else:
-        scales = np.append(scales, 0.0).astype(np.float32)
+        scales = np.append(by_max, 0.0).astype(np.float32)
     return _Numbers(
         masked, one, len(distances), first, power, firsts, unnormed,
         np.stack([np.append(low, 0.0), np.append(high, 0.0)]), np.append(shares, [[1.0], [1.0]], axis=1),
