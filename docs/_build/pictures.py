@@ -1,4 +1,4 @@
-"""The pictures of docs/how-it-works.md, drawn from the golden model: `python docs/_build/pictures.py [FOLDER]`."""
+"""The pictures of the site, drawn from the golden model and from results: `python docs/_build/pictures.py [FOLDER]`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+from figures import RESULTS
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from searches import SEARCHES
 
 from softermax import PRESETS, get_spec, golden, reference
 from softermax.files import replacing
 from softermax.reproduce.ladder import load_example
+from softermax.results import Envelope
 from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
 
 GREY, BLUE, RED, GREEN = "#9aa5b1", "#3b6fd4", "#d1495b", "#2a9d8f"
@@ -175,7 +178,39 @@ def mass() -> Figure:
     return figure
 
 
-DRAWN = {"words": words, "slices": slices, "tables": tables, "mass": mass}
+def fronts() -> Figure:
+    """Every published search: what it found, the presets and the rivals."""
+    figure = Figure(figsize=(9, 7.5), layout="constrained")
+    for axes, name in zip(figure.subplots(2, 2).flat, SEARCHES, strict=True):
+        found = Envelope.load(RESULTS / f"search-{name}.json")
+        trials = [row for row in found.rows if row["trial"] is not None]
+        presets = [row for row in found.rows if row["trial"] is None]
+        for rows, mark, colour, title in (
+            ([row for row in trials if not row["front"]], ".", GREY, "other specs"),
+            ([row for row in trials if row["front"]], "o", GREEN, "on the front"),
+            (presets, "D", RED, "presets"),
+            (found.notes.get("rivals", []), "s", BLUE, "rivals, measured"),
+        ):
+            x, y = [row["area"] for row in rows], [row["l1"] for row in rows]
+            axes.plot(x, y, mark, color=colour, ms=4, label=title)
+            if rows and mark in "Ds":
+                for row in rows:
+                    axes.annotate(
+                        row["name"],
+                        (row["area"], row["l1"]),
+                        (4, 2),
+                        textcoords="offset points",
+                        fontsize=5,
+                        color=colour,
+                    )
+        axes.set(xscale="log", yscale="log", title=name.replace("-", ", "))
+        axes.set(xlabel="area of the units, µm²", ylabel="L1 to softmax")
+        axes.title.set_fontsize(9)
+    figure.axes[0].legend(fontsize=7)
+    return figure
+
+
+DRAWN = {"words": words, "slices": slices, "tables": tables, "mass": mass, "fronts": fronts}
 
 
 def main(folder: Path = PICTURES) -> None:

@@ -25,6 +25,7 @@ from rival_tables import (
     rivals_claims,
     rivals_in_models,
     rivals_in_silicon,
+    rivals_told,
     rivals_with_options,
 )
 
@@ -33,15 +34,13 @@ from softermax.files import write_text
 from softermax.finetune.tasks import TASKS
 from softermax.paper import accuracy as paper_accuracy
 from softermax.paper import figures as paper
-from softermax.report.names import LIBRARIES, SCHEMES, UNITS
+from softermax.report.names import BASELINES, LIBRARIES, SCHEMES, UNITS
 from softermax.report.verdict import ratio
 from softermax.results import Envelope
 
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
 TEXTS = {"wikitext2_test.txt": "WikiText-2", "tinyshakespeare.txt": "Shakespeare"}
-BASELINES = {"two-pass": "lean FP16", "generic": "generic IEEE components"}
-"""The two kinds that ratios are shown against, both of two passes."""
 PAGES = {"two-pass": "silicon", "generic": "generic/silicon"}
 
 
@@ -58,7 +57,7 @@ def silicon() -> list[ResultRow]:
 
 
 def pe() -> list[ResultRow]:
-    return of_both_kinds("pe", "pe-generic")
+    return of_both_kinds("pe", "generic/pe")
 
 
 def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
@@ -250,7 +249,7 @@ def summary() -> list[ResultRow]:
                 f"{LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
                 f"{paper['area']:.2f} / {paper['energy']:.2f}" if has_paper else "",
-                *(("processing element", "processing-element.md") if generic else ("pe",)),
+                "generic/pe" if generic else "pe",
             )
     for row in perplexity():
         if (row["model"], row["text"], row["context"]) != ("smollm2", TEXTS["wikitext2_test.txt"], "2048"):
@@ -332,6 +331,9 @@ def routed() -> list[ResultRow]:
             "routed": f"{row['area_ratio']:.4f}",
             "energy ratio, mapped": f"{row['mapped_energy_ratio']:.4f}",
             "routed, energy": f"{row['energy_ratio']:.4f}",
+            "by OpenROAD's report": f"{row['openroad_energy_ratio']:.4f}"
+            if row["openroad_energy_ratio"]
+            else None,
             "slack, ns": f"{row['slack_ns']:.3f}",
             "baseline's": f"{row['baseline_slack_ns']:.3f}",
         }
@@ -345,7 +347,11 @@ def routed_added() -> list[ResultRow]:
     rows: dict[tuple[str, str], ResultRow] = {}
     for row in figures.rows("route"):
         if row["unit"] in UNITS:
-            for design, prefix in ((row["preset"], ""), (row["baseline"], "baseline_")):
+            ours = row["energy_pj_per_element"]
+            for design, prefix, energy in (
+                (row["preset"], "", ours),
+                (row["baseline"], "baseline_", ours / row["energy_ratio"]),
+            ):
                 rows[row["unit"], design] = {
                     "unit": row["unit"],
                     "design": f"`{design}`",
@@ -354,9 +360,26 @@ def routed_added() -> list[ResultRow]:
                     "resized": row[f"{prefix}resized"],
                     "wire, mm": f"{row[f'{prefix}wire_um'] / 1000:.1f}",
                     "clock's share of the energy": f"{row[f'{prefix}clock_share']:.1%}".replace("%", " %"),
+                    "pJ per element": f"{energy:.3f}",
+                    "by OpenROAD's report": f"{row[f'{prefix}openroad_pj_per_element']:.3f}",
                     "hold slack, ns": f"{row[f'{prefix}hold_slack_ns']:.3f}",
                 }
     return sorted(rows.values(), key=lambda found: list(UNITS).index(found["unit"]))
+
+
+def routed_in_detail() -> list[ResultRow]:
+    """What detailed routing came to, where it was done."""
+    rows: dict[tuple[str, str], ResultRow] = {}
+    for row in figures.rows("route"):
+        if row["unit"] in UNITS and row["violations"] is not None:
+            rows[row["unit"], row["preset"]] = {
+                "unit": row["unit"],
+                "design": f"`{row['preset']}`",
+                "violations of design rules": row["violations"],
+                "wire, mm": f"{row['detailed_wire_um'] / 1000:.1f}",
+                "global routing's, mm": f"{row['wire_um'] / 1000:.1f}",
+            }
+    return list(rows.values())
 
 
 def lean_in_models() -> list[ResultRow]:
@@ -500,6 +523,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "lean silicon": lean_silicon,
     "routed": routed,
     "routed, added": routed_added,
+    "routed, in detail": routed_in_detail,
     "fpga": fpga,
     "skid": skid,
     "lean in models": lean_in_models,
@@ -512,11 +536,14 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "rivals by length": rivals_by_length,
     "rivals cheaper": rivals_cheaper,
     "rivals claims": rivals_claims,
+    "rivals told": rivals_told,
     "search": searches.presets,
     "search finalists": searches.finalists,
     "search rivals": searches.rivals,
     "search perplexity": searches.perplexities,
     "search words": searches.words,
+    "search model": searches.model,
+    "search fronts": searches.fronts,
 }
 
 

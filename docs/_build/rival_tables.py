@@ -118,10 +118,7 @@ def rivals_in_models() -> list[ResultRow]:
     rows: list[ResultRow] = []
     for name in dict.fromkeys(name for column in columns.values() for name in column):
         rows.append(
-            {"attention": f"`{name}`"}
-            | {
-                what: _signed(found, name) for what, found in columns.items()
-            }
+            {"attention": f"`{name}`"} | {what: _signed(found, name) for what, found in columns.items()}
         )
     return rows
 
@@ -176,6 +173,30 @@ def rivals_claims() -> list[ResultRow]:
                 row[f"here, `{ours}+fold`, 16 and 32 lanes"] = ", ".join(factors)
             rows.append(row)
     return rows
+
+
+def rivals_told() -> list[ResultRow]:
+    """What the authors of each design say of it, beside what is measured here, by a paper's first design."""
+    measured = figures.rows("rivals")
+    models = in_models(figures.rows)
+    rows: dict[str, ResultRow] = {}
+    for row in rival_designs():
+        if row["kind"] != "rival" or row["title"] in rows or not row["claims"]:
+            continue
+        built = [r for r in pareto.wholes(measured, 16, "nangate45") if r["name"] == row["name"]]
+        here = [f"L1 {row['l1_recorded']:.3f}", f"mass at 2048 {row['mass_2048']:.2f}"]
+        here += [f"{r['area_um2']:.0f} µm², {r['pj_per_element']:.2f} pJ" for r in built]
+        here += [
+            f"{what} {_signed(found, attention_of(row))}"
+            for what, found in models.items()
+            if attention_of(row) in found
+        ]
+        rows[row["title"]] = {
+            "design": f"`{row['name']}`",
+            "its authors": "; ".join(row["claims"]),
+            "here": "; ".join(here),
+        }
+    return list(rows.values())
 
 
 def rivals_cheaper() -> list[ResultRow]:
@@ -277,5 +298,3 @@ def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:
             if better:
                 names = ", ".join(f"`{name}`" for name in better)
                 add(f"Less area, energy and error than `{ours['name']}`, {where}", names, "", "rivals")
-
-

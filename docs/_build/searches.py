@@ -5,7 +5,9 @@ from __future__ import annotations
 import figures
 from figures import ResultRow
 
+from softermax.fixedpoint import QFormat
 from softermax.results import Envelope
+from softermax.spec import PRESETS
 
 SEARCHES = ("minilm-128", "minilm-384", "mpnet-384", "smollm2-2048")
 
@@ -38,6 +40,63 @@ def presets() -> list[ResultRow]:
     return table
 
 
+def model() -> list[ResultRow]:
+    """How far off modelled silicon is, by set of specs."""
+    sets = {"held out": "held out", "seen": "seen", "cross validation": "in turn"}
+    return [
+        {
+            "specs": f"{row['specs']} {sets[row['set']]}, {row['kind']}",
+            "quantity": row["quantity"],
+            "within 10 %": f"{row['close']:.0%}",
+            "median": f"{row['median']:.1%}",
+            "nine of ten below": f"{row['nine_tenths']:.1%}",
+            "worst": f"{row['largest']:.1%}",
+        }
+        for name in sets
+        for row in figures.rows("search-model")
+        if row["set"] == name
+    ]
+
+
+TABLE_1 = {
+    "input": "input",
+    "unnormed": "unnormed",
+    "powsum": "PowSum",
+    "reciprocal": "reciprocal",
+    "output": "output",
+}
+"""Words of the paper's Table I that a search draws: the max has the input's integer bits."""
+
+
+def fronts() -> list[ResultRow]:
+    """Bits of each of Table I's words on the fronts, and how many of their points are built otherwise."""
+    found = {
+        name.replace("-", ", "): [row for row in figures.rows(f"search-{name}") if row["front"]]
+        for name in SEARCHES
+    }
+    if not all(found.values()):
+        return []
+    table: list[ResultRow] = []
+    for field, title in TABLE_1.items():
+        # Of the unnormed word and the reciprocal the integer bit is not drawn.
+        for part in ("fraction",) if field in ("unnormed", "reciprocal") else ("integer", "fraction"):
+            own = getattr(getattr(PRESETS["paper"], field), part)
+            row: ResultRow = {"bits": f"{title}, {part}", "Table I": str(own)}
+            for name, points in found.items():
+                bits = sorted(getattr(QFormat.parse(point["spec"][field]), part) for point in points)
+                row[name] = f"{bits[len(bits) // 2]} ({bits[0]} to {bits[-1]})"
+            table.append(row)
+    for title, field, value in (
+        ("row products", "normalization", "row-products"),
+        ("row-scaled output", "output_mode", "row-scaled"),
+    ):
+        row = {"bits": title, "Table I": "no"}
+        for name, points in found.items():
+            row[name] = f"{sum(p['spec'][field] == value for p in points)} of {len(points)}"
+        table.append(row)
+    return table
+
+
 def words() -> list[ResultRow]:
     """How short each of the paper's words can be by itself."""
     return [
@@ -66,12 +125,10 @@ def _words(spec: ResultRow) -> str:
 def finalists() -> list[ResultRow]:
     """What was measured of the front of MiniLM at 384, beside what was predicted."""
     rows = [row for row in figures.rows("search-minilm-384") if "measured_area" in row]
-    paper = next((row for row in rows if row["name"] == "paper+fold"), None)
+    papers = [row for row in rows if row["name"] in ("paper", "paper+fold")]
 
-    def beats(row: ResultRow) -> bool:
-        return paper is not None and all(
-            row[key] < paper[key] for key in ("measured_area", "measured_energy", "l1")
-        )
+    def beats(row: ResultRow, paper: ResultRow) -> bool:
+        return all(row[key] < paper[key] for key in ("measured_area", "measured_energy", "l1"))
 
     return [
         {
@@ -82,7 +139,7 @@ def finalists() -> list[ResultRow]:
             "predicted ": f"{row['energy'] / row['measured_energy'] - 1:+.1%}",
             "slack, ns": f"{row['measured_slack_ns']:.2f}",
             "L1": f"{row['l1']:.3f}",
-            "dominates `paper+fold`": "yes" if beats(row) else "",
+            "dominates": ", ".join(f"`{paper['name']}`" for paper in papers if beats(row, paper)),
         }
         for row in rows
     ]

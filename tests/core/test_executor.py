@@ -23,7 +23,11 @@ from softermax.progress import silent
 from softermax import executor
 
 def work(number):
-    Path(sys.argv[1], str(os.getpid())).touch()
+    seen = Path(sys.argv[1])
+    (seen / str(os.getpid())).touch()
+    # However late the second worker begins, the first one leaves it a piece.
+    while len(list(seen.iterdir())) < 2:
+        time.sleep(0.01)
     time.sleep(number)
 
 if __name__ == "__main__":

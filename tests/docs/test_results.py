@@ -258,10 +258,10 @@ def test_rivals_are_listed_once_with_silicon_where_it_was_measured(results: Modu
 
 
 def test_rivals_in_models_are_differences_to_the_exact_softmax(results: ModuleType) -> None:
-    (results.figures.RESULTS / "rivals").mkdir()
+    (results.figures.RESULTS / "rivals" / "stsb").mkdir(parents=True)
     save(
         results,
-        "rivals/evaluate",
+        "rivals/stsb/evaluate",
         [{"attention": "exact softmax (fp32)"}, {"attention": "rival:a", "difference": -0.5}],
     )
     text = {"model": "m", "text": "t", "tokens": 2, "context": 2}

@@ -14,7 +14,7 @@ from softermax.cli import main
 from softermax.finetune.features import Bucketing
 from softermax.finetune.run import ARMS, Run
 from softermax.finetune.swap import SWAPS, evaluate_swaps
-from softermax.finetune.train import prepare, train
+from softermax.finetune.train import CONSTANTS_RATE, _evaluator, prepare, train
 from softermax.models.drop_in import enabled
 from softermax.models.pretrained import find_model, movie_reviews
 from softermax.models.quantization import load
@@ -79,8 +79,30 @@ def test_softermax_is_swapped_into_a_trained_model(tiny_model, tiny_data, tmp_pa
     assert rows[0]["accuracy"] == result.scores["accuracy"]
     assert [row["attention"] for row in rows[1:]] == list(SWAPS)
     assert all(row["difference"] == row["accuracy"] - rows[0]["accuracy"] for row in rows)
+    # What is known is not scored again: here it is not what would be found.
+    known = [rows[0], {"attention": "paper", "accuracy": -1.0, "difference": -2.0}]
+    kept = []
+    swaps = ["paper", "rival:ita", "rival:consmax"]
+    more = evaluate_swaps(
+        tmp_path / "model", tiny_data, swaps=swaps, known=known, keep=lambda found: kept.append(len(found))
+    )
+    assert more[:2] == known
+    assert [row["attention"] for row in more[1:]] == swaps
+    assert kept == [3, 4]
     with pytest.raises(ValueError, match=r"no run\.json"):
         evaluate_swaps(tmp_path / "nothing", tiny_data)
+
+
+def test_consmaxs_betas_learn_at_a_rate_of_their_own(tiny_model, tiny_data, tmp_path):
+    run = Run(task="sst2", preset="rival:consmax", model=tiny_model, **{**FAST, "learning_rate": 1e-4})
+    prepared = prepare(run, tiny_data)
+    trainer = _evaluator(prepared.model, prepared, str(tmp_path))
+    groups = trainer.create_optimizer().param_groups
+    assert len(trainer.create_optimizer().param_groups) == len(groups)
+    names = {id(parameter): name for name, parameter in prepared.model.named_parameters()}
+    assert {names[id(one)].rsplit(".")[-1] for one in groups[-1]["params"]} == {"consmax_beta"}
+    assert groups[-1]["lr"] == CONSTANTS_RATE * groups[0]["lr"]
+    assert sum(len(group["params"]) for group in groups) == len(names)
 
 
 def test_an_interrupted_run_resumes_to_the_same_result(tiny_model, tiny_data, tmp_path):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from transformers import AutoModel
 
+from softermax import kernels
 from softermax.functional import softermax
+from softermax.models import attention
 from softermax.models.drop_in import disable, enable, enabled, observe
+from softermax.models.layers import load_layers
 from softermax.models.onnx import export_model
+from softermax.pytorch.float_attention import float_attention
 from softermax.spec import get_spec
 
 from .tiny_models import build, some_inputs
@@ -46,13 +52,45 @@ def test_each_head_has_the_words_of_its_own_spec(model) -> None:
         assert torch.equal(first.probabilities[:, part], wanted)
 
 
-def test_specs_of_layers_are_saved_with_the_model(model, tmp_path) -> None:
-    enable(model, LAYERS).save_pretrained(tmp_path)
+@pytest.mark.parametrize("of", ["layers", "heads"])
+def test_specs_are_saved_with_the_model(model, tmp_path, of) -> None:
+    heads = ["lean+fold", *["paper+fold"] * (model.config.num_attention_heads - 1)]
+    given = LAYERS if of == "layers" else {0: heads, 1: "row-scaled+fold"}
+    enable(model, given).save_pretrained(tmp_path)
     again = AutoModel.from_pretrained(tmp_path).eval()
-    assert enabled(again) == enabled(model) == [get_spec("paper+fold"), get_spec("row-scaled+fold")]
+    first = get_spec("paper+fold") if of == "layers" else tuple(map(get_spec, heads))
+    assert enabled(again) == enabled(model) == [first, get_spec("row-scaled+fold")]
     with torch.no_grad():
         mine, others = (m(**some_inputs(model)).last_hidden_state for m in (model, again))
     assert torch.equal(mine, others)
+
+
+def test_what_a_search_wrote_is_what_a_model_takes(model, tmp_path) -> None:
+    """`softermax search --heads` writes a list for each layer, `--layers` one spec."""
+    heads = ["lean+fold", *["paper+fold"] * (model.config.num_attention_heads - 1)]
+    written = {"0": [get_spec(name).to_dict() for name in heads], "1": get_spec("lean").to_dict()}
+    (tmp_path / "layers.json").write_text(json.dumps(written))
+    enable(model, load_layers(tmp_path / "layers.json"))
+    assert enabled(model) == [tuple(map(get_spec, heads)), get_spec("lean")]
+
+
+@pytest.mark.skipif(kernels.isa() is None, reason="the native core was not built")
+def test_layers_take_the_fused_kernel_with_specs_of_their_own(model, monkeypatch) -> None:
+    taken = []
+
+    def watched(*args):
+        taken.append(args[3])
+        return float_attention(*args)
+
+    monkeypatch.setattr(attention, "float_attention", watched)
+    enable(model, LAYERS)
+    with torch.no_grad():
+        fused = model(**some_inputs(model)).last_hidden_state
+        assert taken == [get_spec("paper+fold"), get_spec("row-scaled+fold")]
+        with observe(lambda call: None):  # who looks at probabilities gets the other way
+            composed = model(**some_inputs(model)).last_hidden_state
+    assert len(taken) == 2
+    assert torch.allclose(fused, composed, atol=1e-5)
 
 
 def test_disabling_leaves_nothing(model) -> None:

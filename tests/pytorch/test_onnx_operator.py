@@ -21,6 +21,7 @@ from softermax.nn import Softermax
 from softermax.pytorch import onnx as body
 from softermax.pytorch import onnx_lean
 from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
+from softermax.tables import pow2_table
 from softermax.verify import Body, check, score_cases
 
 OTHERS = {
@@ -50,12 +51,35 @@ def test_onnxruntime_computes_the_golden_models_words() -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_few_nodes(name: str) -> None:
-    """None of them grows with the slices: two look-ups per score, and what a row needs besides."""
+    """None of them grows with the slices."""
     spec = PRESETS[name]
     nodes = body.operator_nodes(spec)
-    assert nodes.total() <= (20 if spec.slice_width is None else 49)
+    assert nodes.total() <= (27 if spec.slice_width is None else 61)
     assert body.operator_nodes(spec.replace(base="fold")).total() == nodes.total() + 1
     assert nodes["GatherElements"] == nodes["Expand"] == nodes["Constant"] == 0
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("error", [-onnx_lean._EXP_ERROR, 0.0, onnx_lean._EXP_ERROR])
+def test_an_exp_that_is_only_near_gives_the_words_powers(name: str, error: float) -> None:
+    """In single precision, as a runtime computes: near, times 2^s + 1, and what is too much taken off again."""
+    spec = PRESETS[name]
+    snap = onnx_lean._snap(spec)
+    assert snap is not None
+    raw = np.arange(spec.input.low, spec.input.high + 1)
+    one = 1 << spec.input.fraction
+    near = (2.0 ** (raw / one) * (1 + error)).astype(np.float32)
+    large = near * np.float32(snap)
+    powers = large - (large - near)
+    assert powers.dtype == np.float32
+    table = pow2_table(spec)(raw % one) * 2.0 ** (raw // one - spec.unnormed.fraction)
+    assert (powers == table).all()
+
+
+def test_powers_that_an_exp_does_not_give_are_looked_up() -> None:
+    """Those that are not the nearest, and those of scores too large for it."""
+    assert onnx_lean._snap(PRESETS["paper"].replace(pow2_segments=1)) is None
+    assert onnx_lean._snap(PRESETS["paper"].replace(input="Q(7,1)", max="Q(7,1)")) is None
 
 
 def test_a_spec_that_has_no_lean_form_has_the_other() -> None:
@@ -72,6 +96,10 @@ EDGES = {
         max_rounding="truncate", slice_width=3, powsum_rounding="half-even"
     ),
     "lean, one by one": PRESETS["lean"].replace(slice_width=1, powsum_rounding="truncate"),
+    "powers looked up": PRESETS["paper"].replace(pow2_segments=1),
+    "powers looked up, whole rows": PRESETS["whole-row"].replace(pow2_segments=1),
+    "half to even": PRESETS["whole-row"].replace(unnormed_rounding="half-even", output_rounding="half-even"),
+    "truncated outputs": PRESETS["paper"].replace(output_rounding="truncate"),
     "whole rows": PRESETS["lean-row-scaled"].replace(slice_width=None, powsum="Q(10,6)"),
 }
 

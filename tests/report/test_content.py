@@ -171,7 +171,8 @@ def test_stored_results_are_labelled_with_date_and_command(outcomes: list[Outcom
     report = compose(without(outcomes, "units", "pe", "perplexity"), "quick", "", use_stored=True)
     for name in ("units", "pe", "perplexity"):
         section = next(s for s in report.sections if s.name == name)
-        assert [origin.what for origin in section.origins] == ["stored result"]
+        kinds = 1 if name == "perplexity" else 2
+        assert [origin.what for origin in section.origins] == ["stored result"] * kinds, "a file per baseline"
         assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", section.origins[0].date)
         assert section.origins[0].command.startswith("softermax ")
         assert section.tables
@@ -182,8 +183,10 @@ def test_what_was_measured_now_goes_before_what_is_stored(outcomes: list[Outcome
         pytest.skip("not run from the source tree")
     report = compose(outcomes, "quick", "", use_stored=True)
     section = next(s for s in report.sections if s.name == "units")
-    mine = [c for c in section.comparisons if "45 nm (NanGate), 16 wide" in c.name]
+    mine = [c for c in section.comparisons if "over lean FP16, 45 nm (NanGate), 16 wide" in c.name]
     assert [c.note for c in mine] == ["this run"] * 4
+    assert any("over generic IEEE components, 45 nm" in c.name for c in section.comparisons)
+    assert all(" over " in c.name for c in section.comparisons), "no figure without its baseline"
     assert {c.note.split(",")[0] for c in section.comparisons} == {"this run", "stored"}
 
 
@@ -269,7 +272,7 @@ def test_a_chart_has_a_mark_for_every_value(kind: str) -> None:
 def test_the_sweep_shows_the_ratio_of_its_curves(report: Document) -> None:
     """Over seven decades of energy two curves look like one."""
     (chart,) = next(section for section in report.sections if section.name == "sweep").charts
-    assert (chart.mark, chart.mark_label) == (1.0, "FP16, two passes")
+    assert (chart.mark, chart.mark_label) == (1.0, "lean FP16, two passes")
     assert {series.name: [round(v or 0, 4) for v in series.values] for series in chart.series} == {
         "Softermax, fixed output, 16 wide": [0.6531] * 3,
         "Softermax, deferred normalisation, 16 wide": [0.4421] * 3,

@@ -164,7 +164,7 @@ def test_errors_are_near_those_of_an_earlier_reading(name: str, column: str) -> 
 
 
 def test_a_row_of_the_table_has_the_keys_that_others_read() -> None:
-    recorded = gaussian(30, 2.0, rows=6).reshape(2, 3, 30)
+    recorded = gaussian(30, 2.0, rows=6).reshape(2, 1, 3, 30)
     row = measure_design(DESIGNS["ita"], recorded)
     assert {"name", "kind", "l1_128", "l1_384", "mass_2048", "mass_8192", "kl_recorded", "needs"} <= set(row)
     assert row["name"] == "ita"
@@ -203,8 +203,33 @@ def test_consmax_multiplies_two_nibbles_and_depends_on_no_other_element() -> Non
     design = dataclasses.replace(ConSmax(), scale=1 / 16, beta=1.0, gamma=10.0)
     raw = np.arange(-128, 128)
     found = design.probabilities(raw)
-    assert np.abs(found / (np.exp(raw / 16 - 1) / 10) - 1).max() < 0.013
+    exact = np.exp(raw / 16 - 1) / 10
+    # From 1 on it saturates.
+    assert np.abs(found / np.minimum(exact, 1) - 1).max() < 0.013
+    assert (found[exact > 1.013] == 1).all()
     assert np.array_equal(design.probabilities(raw[5:9]), found[5:9])
+
+
+def test_consmaxs_constant_is_nearer_to_the_softmax_than_zeros_or_a_mean_of_sums() -> None:
+    # Sums of rows lie many orders of magnitude apart, as in a model's first layers.
+    scores = gaussian(64, 1.0, rows=40) + np.linspace(-15, 15, 40)[:, None]
+    exact = get_rival("exact").compute(scores)
+    fitted = ConSmax().calibrated(scores)
+    mean = dataclasses.replace(fitted, beta=0.0, gamma=float(np.exp(scores).sum(-1).mean()))
+    errors = [l1(one.probabilities(one.quantize(scores)), exact) for one in (fitted, mean)]
+    assert errors[0] < 1 < errors[1]
+    alike = gaussian(64, 1.0, rows=40)
+    assert l1(ConSmax().compute(alike), get_rival("exact").compute(alike)) < 0.15
+    nobody = ConSmax().calibrated(scores, np.zeros(scores.shape, dtype=bool))
+    assert nobody.constant == 1
+
+
+def test_consmax_has_constants_of_its_own_for_every_head() -> None:
+    heads = gaussian(64, 1.0, rows=40).reshape(1, 2, 20, 64) + np.array([0.0, 9.0])[:, None, None]
+    row = measure_design(get_rival("consmax"), heads)
+    assert row["l1_recorded"] < 0.15
+    together = measure_design(get_rival("consmax"), heads.reshape(1, 1, 40, 64))
+    assert together["l1_recorded"] > 3 * row["l1_recorded"]
 
 
 def test_a_design_without_a_scale_says_what_to_do() -> None:

@@ -231,7 +231,7 @@ def test_export_is_complete_and_lints_clean(tmp_path: Path, unit: str) -> None:
     name = NAMES[unit]
     more = [] if unit == "deferred" else ["--rows", "3"]
     assert main(["rtl", *options(unit), *more, "--out", str(tmp_path)]) == 0
-    assert lint(tmp_path, name, f"{name}.v") == ""
+    assert lint(tmp_path, name, "-Wall", f"{name}.v") == ""
     verilog = (tmp_path / f"{name}.v").read_text()
     assert "slice_width = 3" in verilog.split("module")[0]
     sheet = (tmp_path / f"{name}.md").read_text()

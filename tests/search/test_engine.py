@@ -81,6 +81,28 @@ def test_an_interrupted_search_goes_on_to_the_same_points(search, place, tmp_pat
     assert run_search(search, 24, tmp_path / "a.db", place, PRESETS) == whole
 
 
+@pytest.mark.parametrize("random_trials", [8, 1000])
+def test_interrupted_in_the_middle_of_a_draw_it_draws_the_rest_as_it_would_have(
+    search, place, tmp_path, random_trials, monkeypatch
+) -> None:
+    """Of a trial that the sampler models, and of one that is drawn evenly."""
+    monkeypatch.setattr(engine, "RANDOM_TRIALS", random_trials)
+    whole = run_search(search, 16, tmp_path / "whole.db", place, PRESETS)
+    calls, drawn = 0, engine._suggested
+
+    def interrupt(*args):
+        nonlocal calls
+        calls += 1
+        if calls == (len(PRESETS) + 2) * len(search.space.dimensions) + 10:
+            raise KeyboardInterrupt
+        return drawn(*args)
+
+    monkeypatch.setattr(engine, "_suggested", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run_search(search, 16, tmp_path / "a.db", place, PRESETS)
+    assert run_search(search, 16, tmp_path / "a.db", place, PRESETS) == whole
+
+
 def test_more_trials_go_on_from_those_that_are_there(search, place, tmp_path, whole) -> None:
     run_search(search, 8, tmp_path / "a.db", place, PRESETS)
     assert run_search(search, 24, tmp_path / "a.db", place, PRESETS) == whole
@@ -93,7 +115,7 @@ def test_a_finished_search_draws_nothing(search, place, tmp_path, monkeypatch) -
 
 
 STALLED = """
-import pickle, sys, time
+import pickle, signal, sys, time
 from pathlib import Path
 from softermax.executor import executor
 from softermax.search import engine
@@ -101,6 +123,7 @@ from softermax.search.engine import run_search
 from softermax.search.presets import presets_at
 
 engine.RANDOM_TRIALS = 8
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where whoever started the tests ignores it
 search = pickle.loads(Path(sys.argv[1]).read_bytes())
 
 def report(done, total, note):
@@ -130,8 +153,10 @@ def stalled(search, tmp_path):
     child.wait()
 
 
-def test_a_killed_search_loses_nothing(search, place, tmp_path, whole, stalled) -> None:
-    stalled.send_signal(signal.SIGKILL)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_search_loses_nothing(search, place, tmp_path, whole, stalled, how) -> None:
+    """Killed, or stopped by Ctrl-C."""
+    stalled.send_signal(how)
     stalled.wait()
     assert run_search(search, 24, tmp_path / "a.db", place, PRESETS) == whole
 

@@ -56,6 +56,19 @@ def test_layers_get_specs_that_a_model_can_be_given(command, tmp_path, capsys) -
     assert layers == {"0": rows[0]["spec"], "1": rows[1]["spec"]}
 
 
+def test_heads_get_specs_that_a_model_can_be_given(rows, tmp_path, capsys) -> None:
+    scores = tmp_path / "mine.npz"
+    head = np.arange(32, dtype=np.int16) % 2
+    np.savez(scores, scores=rows.scores[:32, :48], layer=rows.layer[:32], head=head)
+    small = ["--trials", "4", "--batch", "4", "--storage", str(tmp_path / "a.db"), "--workers", "1"]
+    out = ["--json", "--quiet", "--out", str(tmp_path / "out")]
+    assert main(["search", "--scores", str(scores), "--heads", *small, *out]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 1)]
+    layers = json.loads((tmp_path / "out" / "layers.json").read_text())
+    assert layers == {"0": [row["spec"] for row in found]}
+
+
 def test_the_space_can_be_read(capsys) -> None:
     assert main(["search", "--space", "--json", "--fix", "base=fold"]) == 0
     rows = {row["dimension"]: row["values"] for row in json.loads(capsys.readouterr().out)}

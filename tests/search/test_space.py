@@ -22,6 +22,30 @@ def test_drawn_points_are_specs_and_every_field_varies(kind, made) -> None:
         assert len({str(getattr(spec, field.name)) for spec in specs}) > 1, field.name
 
 
+UNUSED_BY_DEFERRED = {
+    "powsum", "reciprocal", "output", "reciprocal_segments", "powsum_rounding", "output_rounding", "output_mode", "normalization",
+    "product",
+}  # fmt: skip
+"""Fields of a deferred spec's scores that A8 does not use: `softermax.search.space` says so."""
+
+
+def test_fields_of_a_deferred_specs_scores_vary_unless_they_are_not_used() -> None:
+    """A field that a spec gets must become a dimension, or be named here."""
+    space, rng = Space.of("deferred", [8, 16]), np.random.default_rng(0)
+    drawn = [space.draw(rng) for _ in range(300)]
+    scores = [spec.scores for spec in drawn if isinstance(spec, DeferredSpec)]
+    fields = {field.name for field in dataclasses.fields(SoftermaxSpec)}
+    assert fields >= UNUSED_BY_DEFERRED
+    for name in fields - UNUSED_BY_DEFERRED:
+        assert len({str(getattr(spec, name)) for spec in scores}) > 1, name
+
+
+def test_every_dimension_says_what_it_is() -> None:
+    for kind in ("rows", "deferred"):
+        for row in Space.of(kind).described():
+            assert row["what it is"], row
+
+
 @pytest.mark.parametrize("kind", ["rows", "deferred"])
 def test_a_spec_lies_where_it_came_from(kind) -> None:
     space = Space.of(kind)

@@ -15,11 +15,12 @@ pytest.importorskip("pyosys")
 from amaranth.lib import data
 
 from softermax.cli import main
+from softermax.results import Envelope
 from softermax.rtl import yosys
 from softermax.rtl.convert import to_rtlil
 from softermax.rtl.shift_harness import ShiftHarness
 from softermax.rtl.skid_buffer import SkidBuffer
-from softermax.silicon.fpga import flow
+from softermax.silicon.fpga import flow, table
 from softermax.silicon.fpga.families import FAMILIES
 from softermax.silicon.fpga.pages import DOES_NOT_FIT, fpga_rows, fpga_sections
 from softermax.silicon.fpga.table import FpgaRow, FpgaTable, TopUnit, fpga_orders
@@ -153,6 +154,7 @@ def test_a_missing_wheel_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, cap
         (["--width", "0"], "--width 0: must be 1 or more"),
         (["--seed", "-1"], "--seed -1: must be 0 or more"),
         (["--preset", "--baseline"], "no design is left"),
+        (["--keep"], "--keep: only --out FOLDER has rows to keep"),
         (["--rivals", "nobody"], "rival 'nobody': in RTL it must be one of"),
         (["--preset", "nothing"], "nothing"),
     ],
@@ -173,6 +175,33 @@ def test_a_spec_makes_both_units_and_the_top() -> None:
     ]
     top = TopUnit(PRESETS["paper"].replace(slice_width=4), "paper")
     assert top.width == 4
+
+
+def test_rows_of_other_designs_are_kept_with_where_they_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    def row(design: str, luts: int) -> FpgaRow:
+        return FpgaRow("unnormed", design, "ice40", "d", 4, luts, 1, 0, 0, 50.0, True, "", 800.0)
+
+    def run(rows: list[FpgaRow], *more: str) -> Envelope:
+        monkeypatch.setattr(table, "build_fpga_table", lambda *given: FpgaTable(rows, 1, ""))
+        command = ["fpga", "--preset", "--baseline", "two-pass", "--quiet", "--json", "--out", str(tmp_path)]
+        assert main([*command, *more]) == 0
+        return Envelope.load(tmp_path / "fpga.json")
+
+    run([row("paper", 30), row("two-pass", 120), row("rival:ita", 20)])
+    made = run([row("generic", 200), row("two-pass", 130)], "--keep")
+    assert [(one["design"], one["luts"]) for one in made.rows] == [
+        ("paper", 30),
+        ("generic", 200),
+        ("two-pass", 130),
+        ("rival:ita", 20),
+    ]
+    (kept,) = made.notes["kept"]
+    assert kept["designs"] == ["paper", "rival:ita"]
+    other = FpgaTable([row("generic", 200)], 2, "")
+    with pytest.raises(ValueError, match="stored rows have the seed 1, these 2: place all designs"):
+        table.kept_beside(other, made)
 
 
 def test_the_published_table_has_two_families_and_all_kinds_of_designs() -> None:

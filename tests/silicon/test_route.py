@@ -17,26 +17,40 @@ from small_designs import hand_made, random_bits
 
 from softermax.cli import main
 from softermax.silicon import verilog
+from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result
+from softermax.silicon.jobs import GateJob
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist
 from softermax.silicon.power import energy_of
 from softermax.silicon.route import layout as script
 from softermax.silicon.route import openroad
-from softermax.silicon.route.flow import measure_routed
+from softermax.silicon.route.activity import Switching, switching
+from softermax.silicon.route.flow import Added, RoutedResult, measure_routed
 from softermax.silicon.route.netlist import BUFFERS, CLOCK_TREE, RoutedNetlist, routed
-from softermax.silicon.route.openroad import Layout, LayoutError, LayoutOptions, find, lay_out
+from softermax.silicon.route.openroad import (
+    Detailed,
+    Layout,
+    LayoutError,
+    LayoutOptions,
+    find,
+    lay_out,
+    power_w,
+)
+from softermax.silicon.route.pages import compared_rows
+from softermax.silicon.route.table import RouteTable, build_route_table, names_of
 from softermax.silicon.route.technology import job_of, require_routable
 from softermax.silicon.simulation import Activity, Simulator
 from softermax.silicon.stimuli import gaussian
 from softermax.silicon.synthesis import synthesise
+from softermax.silicon.table import Order, UnitRow, UnitTable
 from softermax.silicon.timing import FALL, RISE, analyse
-from softermax.silicon.units import UnnormedUnit
+from softermax.silicon.units import UnnormedUnit, baseline_unit
 from softermax.spec import SoftermaxSpec
 
 CLOCK_NS = 1.5
 FIGURES: dict[str, Any] = {
     "slack_ns": 0.1, "hold_slack_ns": 0.02, "latency_ns": 0.2, "skew_ns": 0.03, "wire_um": 100.0, "core_um2": 50.0,
-    "violations": None,
+    "detailed": None, "verilog": "", "spef": "",
 }  # fmt: skip
 
 
@@ -192,7 +206,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer_of(folder: Path, layout: Layout, **changes: Any) -> str:
     (folder / "answer").write_text(json.dumps(vars(layout) | changes))
-    return f"(here / 'layout.json').write_text(Path({str(folder / 'answer')!r}).read_text())"
+    return f"(here / 'answer.json').write_text(Path({str(folder / 'answer')!r}).read_text())"
 
 
 def turns(folder: Path) -> int:
@@ -229,7 +243,7 @@ def test_a_step_that_fails_is_named_and_not_tried_again(mapped: Netlist, own_cac
 
 def test_a_layout_that_misses_its_clock_is_made_with_more_margin(mapped: Netlist, own_cache: Path) -> None:
     answer = answer_of(own_cache, laid_out(mapped))
-    late = "path = here / 'layout.json'\nmade = json.loads(path.read_text())\nmade['slack_ns'] = job['setup_margin_ns'] - 0.12\n"
+    late = "path = here / 'answer.json'\nmade = json.loads(path.read_text())\nmade['slack_ns'] = job['setup_margin_ns'] - 0.12\n"
     options = fake(own_cache, f"{answer}\n{late}path.write_text(json.dumps(made))")
     assert lay_out(mapped, CLOCK_NS, options).slack_ns == pytest.approx(0.03)
     assert turns(own_cache) == 3
@@ -281,7 +295,7 @@ def test_openroad_that_is_missing_is_refused_with_what_to_do(
     ("options", "said"),
     [
         (["--utilisation", "0.8"], "--utilisation: only --route makes a layout"),
-        (["--detailed"], "--detailed: only --route makes a layout"),
+        (["--detailed", "unnormed"], "--detailed: only --route makes a layout"),
         (["--route", "--plot", "x"], "--parts, --plot: the table of units alone has them"),
     ],
 )
@@ -307,6 +321,79 @@ def test_kept_layouts_read_back_as_they_were_written(tmp_path: Path, mapped: Net
     assert Layout.read(tmp_path / "layout").wires_ff == layout.wires_ff
 
 
+def test_what_openroad_is_told_is_what_was_counted(nangate45: Library) -> None:
+    netlist = routed(laid_out(_register(nangate45)), _register(nangate45))
+    bits = random_bits(40, 8, x=1)
+    job = GateJob(None, 40, 8, 320, 0, bits)
+    ideal = netlist.without_tree()
+    activity = Simulator(ideal, analyse(ideal, CLOCK_NS)).run(bits, CLOCK_NS)
+    told = switching(netlist.with_tree(activity), job)
+    pins = {name: (often, high) for name, often, high in told["pins"]}
+    stored = activity.outputs["y"][:, :, 0].astype(int)
+    changes = np.abs(np.diff(stored, axis=0, prepend=0)).sum()
+    assert pins["u0/Q"][0] == pytest.approx(changes / 320)
+    assert 0.3 < pins["u0/Q"][1] < 0.7
+    for buffer in ("root2/Z", "leaf1/Z"):
+        assert pins[buffer] == pytest.approx((2.0, 0.5)), "the tree rises and falls in every cycle"
+    ((port, often, high),) = told["ports"]
+    given = bits["x"][:, :, 0].astype(int)
+    assert port == "p_x_0"
+    assert often == pytest.approx(np.abs(np.diff(given, axis=0, prepend=0)).sum() / 320)
+    assert high == pytest.approx(given.mean())
+
+
+def test_openroads_power_is_asked_of_its_own_netlist_and_wires(mapped: Netlist, own_cache: Path) -> None:
+    body = (
+        "assert (here / 'netlist.v').read_text() == 'a netlist' and (here / 'wires.spef').read_text() == 'wires'\n"
+        "assert job['activity'] == {'pins': [['u0/Z', 0.5, 0.25]], 'ports': []} and job['clock_ns'] == 1.5\n"
+        "(here / 'answer.json').write_text(json.dumps({'clock': 0.001, 'total': 0.0125}))"
+    )
+    layout = replace(laid_out(mapped), verilog="a netlist", spef="wires")
+    told: Switching = {"pins": [("u0/Z", 0.5, 0.25)], "ports": []}
+    assert power_w(layout, mapped, CLOCK_NS, told, fake(own_cache, body).python) == 0.0125
+
+
+def test_units_to_be_routed_in_detail_are_named_and_others_refused() -> None:
+    ours, theirs = (
+        UnnormedUnit(SoftermaxSpec(slice_width=2), "mine"),
+        baseline_unit("unnormed", "two-pass", 2),
+    )
+    assert (names_of(ours), names_of(theirs)) == (
+        ("unnormed", "unnormed/mine"),
+        ("unnormed", "unnormed/two-pass"),
+    )
+    orders = [Order(unit, "nangate45", None, None) for unit in (ours, theirs)]
+    with pytest.raises(
+        ValueError, match="--detailed lean: must be one of unnormed, unnormed/mine, unnormed/two-pass"
+    ):
+        build_route_table(orders, ["two-pass"], LayoutOptions("python", "0"), ["lean"])
+
+
+def test_rows_have_openroads_ratio_and_what_detailed_routing_came_to() -> None:
+    added = Added(3, 1, 0, 900.0, 80.0, 50.0, 0.2, 0.03, 0.02, 400.0, None)
+    energy = [EnergyResult("made up", mode, 2.0, {}, 2.0, 0.0, 0.0) for mode in (ZERO_DELAY, GLITCHES)]
+
+    def result(design: str, preset: str, pj: float, detailed: Detailed | None) -> RoutedResult:
+        made = (2, "nangate45", 1.5, "routed", 300.0, {}, {}, 0.1, [], 4, energy)
+        return RoutedResult(
+            "unnormed", design, preset, *made, None, replace(added, detailed=detailed), {"made up": pj}
+        )
+
+    row = UnitRow("unnormed", 2, "nangate45", "mine", "two-pass", 1.5, 0.1, 0.1, 300.0, 0.5, 2.0, 0.5, 0.5)
+    results: list[Result] = [
+        result("softermax", "mine", 1.5, Detailed(2, 700.4)),
+        result("two-pass", "", 6.0, None),
+    ]
+    tables = [UnitTable([row], results, "made up", 384, "") for _ in range(2)]
+    table = RouteTable(*tables, LayoutOptions("python", "0"))
+    (found,) = table.to_json()
+    assert (found["openroad_pj_per_element"], found["baseline_openroad_pj_per_element"]) == (1.5, 6.0)
+    assert found["openroad_energy_ratio"] == 0.25
+    assert (found["violations"], found["detailed_wire_um"], found["wire_um"]) == (2, 700, 900)
+    assert found["baseline_violations"] is None
+    assert compared_rows(table)[0]["by OpenROAD's report"] == 0.25
+
+
 @pytest.mark.slow
 @pytest.mark.tool("openroad")
 def test_a_small_unit_is_placed_routed_and_still_gives_its_words(nangate45: Library, own_cache: Path) -> None:
@@ -322,5 +409,7 @@ def test_a_small_unit_is_placed_routed_and_still_gives_its_words(nangate45: Libr
     assert added.wire_um > 0
     assert result.area_by_unit[CLOCK_TREE] > 0
     assert 0.6 < result.area_um2 / added.core_um2 < 0.85
+    # OpenROAD weighs states by probabilities and leaves out the nets that ports drive.
+    assert 0.8 < result.openroad_pj["gaussian"] / result.pj("gaussian") < 1.1
     energy = result.energy_by_unit("gaussian")
     assert 0 < energy[CLOCK_TREE] < result.pj("gaussian") / 2

@@ -27,6 +27,7 @@ def _own(args: argparse.Namespace, path: Path) -> int:
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import own_sections
     from softermax.silicon.pe.sweep import draw_table
+    from softermax.silicon.pe.table import MEMORIES
 
     own = Architecture.load(path)
     rows, figures = [], []
@@ -45,7 +46,7 @@ def _own(args: argparse.Namespace, path: Path) -> int:
                     args.ray,
                 )
             )
-            rows += own.rows(figures[-1], args.baselines, node_of(library, args.memories or "cacti"))
+            rows += own.rows(figures[-1], args.baselines, node_of(library, args.memories or MEMORIES))
     pictures = draw_table(rows, args.plot) if args.plot else []
     sections = own_sections(own, figures, rows)
     shown = [{"pe": own.name} | row.to_json() for row in rows]
@@ -62,24 +63,32 @@ def _papers(args: argparse.Namespace) -> int:
     from softermax.silicon.pe.account import variants
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import sweep_sections, table_sections, what_if_sections
+    from softermax.silicon.pe.stored import netlist_rows, netlist_sections, stored_pe
     from softermax.silicon.pe.sweep import SEQUENCES, draw_sweep, draw_table
-    from softermax.silicon.pe.table import SEQUENCE, pe_table
+    from softermax.silicon.pe.table import MEMORIES, SEQUENCE, pe_table
 
     designs = [(library, width) for library in args.library for width in args.width or [16]]
-    with progress("silicon", args.quiet) as step:
-        figures = [
-            measure_pe(
-                library,
-                CONFIGS[width],
-                args.pdk_root,
-                args.clock,
-                args.baselines,
-                within(step, number, len(designs)),
-                args.workers,
-                args.ray,
-            )
-            for number, (library, width) in enumerate(designs)
-        ]
+    if args.netlists:
+        figures = [stored_pe(Path(args.netlists), *design, args.baselines) for design in designs]
+    else:
+        with progress("silicon", args.quiet) as step:
+            figures = [
+                measure_pe(
+                    library,
+                    CONFIGS[width],
+                    args.pdk_root,
+                    args.clock,
+                    args.baselines,
+                    within(step, number, len(designs)),
+                    args.workers,
+                    args.ray,
+                )
+                for number, (library, width) in enumerate(designs)
+            ]
+        if args.out:
+            netlists = [row for one in figures for row in netlist_rows(one)]
+            title = "The processing element: its netlists"
+            silicon.write(args, "pe-netlists", title, netlists, netlist_sections(netlists))
     sequences = SEQUENCES if args.sweep else (SEQUENCE,)
     rows = [
         row
@@ -88,7 +97,7 @@ def _papers(args: argparse.Namespace) -> int:
             [one],
             sequences,
             baselines=args.baselines,
-            node=node_of(one.library, args.memories or "published"),
+            node=node_of(one.library, args.memories or MEMORIES),
         )
     ]
     draw = draw_sweep if args.sweep else draw_table

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from softermax.cli import Commands
     from softermax.rivals.accuracy import Scores
 
-_LAYERS = 6
+_LAYERS, _HEADS = 6, 12
 """Of the recorded model: its rows are in their order."""
 _EVERY = 4
 """Recorded rows that are skipped, and one more: neighbours are alike."""
@@ -61,7 +61,7 @@ def rivals(args: argparse.Namespace) -> int:
         rows = measure_rivals(chosen, recorded, args.seed, report)
     rows = with_silicon(rows, built)
     if args.out:
-        count = recorded.shape[0] * recorded.shape[1] if recorded is not None else 0
+        count = recorded[..., 0].size if recorded is not None else 0
         notes = {"gaussian_rows": ROWS, "recorded_rows": count, "seed": args.seed}
         pictures = []
         if any("area_um2" in row and "l1_recorded" in row for row in rows):
@@ -85,12 +85,12 @@ def _silicon(args: argparse.Namespace) -> Sequence[Mapping[str, Any]]:
 
 
 def _recorded() -> tuple[Scores | None, str]:
-    """Scores of a real model, by layer; without them, the reason why."""
+    """Scores of a real model, by layer and head; without them, the reason why."""
     from softermax.silicon.stimuli import recorded
 
     scores, note = recorded()
     if scores is None:
         return None, note
     rows, columns = scores.values.shape
-    by_layer = scores.values.astype("float64").reshape(_LAYERS, rows // _LAYERS, columns)
-    return by_layer[:, ::_EVERY], ""
+    by_head = scores.values.astype("float64").reshape(_LAYERS, _HEADS, rows // _LAYERS // _HEADS, columns)
+    return by_head[:, :, ::_EVERY], ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,8 +156,9 @@ def _searched(
 
     wanted = Search(space, rows, SiliconModel.load(), args.seed, args.batch)
     storage = Path(args.storage) if args.storage else cache_dir("search") / f"{wanted.name}.db"
+    begun = time.monotonic()
     found = run_search(wanted, args.trials, storage, place, presets_at(args.kind, args.width[0]), report)
-    args.seconds = seconds_of(wanted, storage)
+    args.elapsed, args.seconds = time.monotonic() - begun, seconds_of(wanted, storage)
     return found
 
 
@@ -264,6 +266,11 @@ def _write(
         "width": args.width,
         "silicon_error": [vars(error) for error in SiliconModel.load().held_out()],
     }
+    if args.elapsed >= args.seconds:
+        # By this command's own clock; the storage's knows trials of earlier runs, too.
+        notes["elapsed_seconds"] = round(args.elapsed, 1)
+    if args.perplexity:
+        notes["perplexity_tokens"] = args.perplexity
     if args.rivals_from:
         from softermax.search.rivals import rival_points
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softermax.cli.kept import sources_of, to_keep
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.cli.places import add_places, check_workers
 from softermax.extras import need
-from softermax.results import Envelope, enveloped
 
 if TYPE_CHECKING:
     from softermax.cli import Commands
@@ -35,9 +35,11 @@ def register(commands: Commands) -> None:
             "silicon --parts --plot figures",
             "silicon --sensitivity --markdown",
             "silicon --route --preset paper lean --json",
+            "silicon --route --preset paper --detailed unnormed/paper",
             "silicon --pe --width 32",
             "silicon --pe examples/my-pe.json --baseline two-pass",
             "silicon --sweep --width 16 32 --json",
+            "silicon --pe --netlists docs/results/pe-netlists.json --memories published",
             "silicon --rivals ita e2softmax --width 16 32",
             "silicon --rivals all --width 16 32 --out docs/results",
             "silicon --rivals cmsis-nn --width 16 32 --keep --out docs/results",
@@ -82,8 +84,8 @@ def register(commands: Commands) -> None:
     command.add_argument(
         "--out",
         metavar="FOLDER",
-        help="write results and their pages: silicon, route, sensitivity, pe and pe-what-if, pe-sweep, or rivals-silicon, "
-        ".json and .md",
+        help="write results and their pages: silicon, route, sensitivity, pe with pe-what-if and pe-netlists, pe-sweep, or "
+        "rivals-silicon, .json and .md",
     )
     kind = command.add_mutually_exclusive_group()
     kind.add_argument(
@@ -119,8 +121,13 @@ def register(commands: Commands) -> None:
     )
     command.add_argument(
         "--memories",
-        choices=("published", "cacti"),
-        help="with --pe and --sweep: what memories cost (default: published figures; CACTI for a PE of your own)",
+        choices=("cacti", "published"),
+        help="with --pe and --sweep: what memories cost, by CACTI or by published figures (default: cacti)",
+    )
+    command.add_argument(
+        "--netlists",
+        metavar="FILE",
+        help="with --pe and --sweep: the netlists' figures of an earlier run, pe-netlists.json, instead of measuring them",
     )
     command.add_argument(
         "--utilisation",
@@ -130,8 +137,10 @@ def register(commands: Commands) -> None:
     )
     command.add_argument(
         "--detailed",
-        action="store_true",
-        help="with --route: also route in detail and count violations; takes minutes",
+        nargs="+",
+        default=[],
+        metavar="UNIT",
+        help="with --route: also route these in detail and count violations: unnormed, or unnormed/paper; takes minutes",
     )
     command.add_argument(
         "--openroad",
@@ -159,6 +168,10 @@ def silicon(args: argparse.Namespace) -> int:
         raise ValueError(
             f"--memories {args.memories}: only --pe and --sweep take it; --sensitivity shows both"
         )
+    if args.netlists and (isinstance(args.pe, str) or not (args.pe or args.sweep)):
+        raise ValueError(f"--netlists {args.netlists}: only the paper's PE takes it, with --pe or --sweep")
+    if args.netlists and args.clock:
+        raise ValueError(f"--clock {args.clock:g}: netlists that are stored have a clock already")
     for option, given in (
         ("--utilisation", args.utilisation),
         ("--detailed", args.detailed),
@@ -224,12 +237,14 @@ def _route(args: argparse.Namespace) -> int:
     if args.parts or args.plot:
         raise ValueError("--parts, --plot: the table of units alone has them, not --route")
     utilisation = UTILISATION if args.utilisation is None else args.utilisation
-    options = LayoutOptions(*find(args.openroad), utilisation, args.detailed)
+    options = LayoutOptions(*find(args.openroad), utilisation)
     orders = orders_of(
         args.library, args.width, args.clock, args.pdk_root, args.baselines, args.preset, args.spec
     )
     with progress("silicon", args.quiet) as step:
-        table = build_route_table(orders, args.baselines, options, args.workers, step, args.ray)
+        table = build_route_table(
+            orders, args.baselines, options, args.detailed, args.workers, step, args.ray
+        )
     sections = route_sections(table)
     if not show(args, "route", "Silicon: the units placed and routed", table.to_json(), sections, []):
         print_sections(sections)
@@ -261,9 +276,7 @@ def _rivals(args: argparse.Namespace) -> int:
     from softermax.silicon.rivals import OURS, kept_beside, measure_rivals
 
     path = Path(args.out) / "rivals-silicon.json" if args.keep else None
-    before = Envelope.load(path) if path else None
-    if before:
-        _require_alike(path, before)
+    before = to_keep(path, _PACKAGES) if path else None
     with progress("silicon", args.quiet) as step:
         table = measured = measure_rivals(
             args.rivals,
@@ -281,7 +294,7 @@ def _rivals(args: argparse.Namespace) -> int:
         table = kept_beside(measured, before)
         fresh = {(row.library, row.width, row.name) for row in measured.rows}
         stays = {r["name"] for r in before.rows if (r["library"], r["width"], r["name"]) not in fresh}
-        notes["kept"] = _kept(before, stays)
+        notes["kept"] = sources_of(before, stays, "name")
     title = "Rivals in silicon: area, timing and energy"
     notes |= table.notes()
     if show(args, "rivals-silicon", title, table.to_json(), rival_sections(table), [], notes):
@@ -292,31 +305,6 @@ def _rivals(args: argparse.Namespace) -> int:
     print()
     print_table([asdict(row) for row in table.waiting], "What waits between the units of a whole softmax")
     return 0
-
-
-def _kept(before: Envelope, stays: Collection[str]) -> list[dict[str, Any]]:
-    """Where rows that stay come from, for the notes: each command with its date, machine and designs."""
-    earlier = before.notes.get("kept", [])
-    told = {name for entry in earlier for name in entry["designs"]}
-    own = [name for name in dict.fromkeys(row["name"] for row in before.rows) if name not in told]
-    own_entry = {
-        "command": before.command,
-        "date": before.date,
-        "machine": dict(before.machine),
-        "designs": own,
-    }
-    entries = [
-        entry | {"designs": [name for name in entry["designs"] if name in stays]}
-        for entry in [*earlier, own_entry]
-    ]
-    return [entry for entry in entries if entry["designs"]]
-
-
-def _require_alike(path: Path | None, before: Envelope) -> None:
-    """Rows that stay were made by the same tools."""
-    now = enveloped("", [], _PACKAGES).versions
-    if before.versions != now:
-        raise ValueError(f"{path}: has versions {dict(before.versions)}, here are {now}: measure all designs")
 
 
 def beside(args: argparse.Namespace, pictures: Sequence[Path]) -> list[str]:

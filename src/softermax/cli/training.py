@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import hashlib
 import os
 import sys
 import time
@@ -28,7 +29,7 @@ from softermax.cli.torch_setup import (
     check_threads,
 )
 from softermax.executor import executor
-from softermax.results import enveloped
+from softermax.results import Envelope, enveloped
 from softermax.rivals import get_attention
 from softermax.spec import get_spec
 
@@ -64,7 +65,9 @@ def register(commands: Commands) -> None:
     )
     command.add_argument("--data-dir", help=_DATA)
     command.add_argument("--dev-rows", type=int, help="a subset of dev (default: what training evaluated on)")
-    command.add_argument("--out", help="folder for evaluate.json and evaluate.md")
+    command.add_argument(
+        "--out", help="folder for evaluate.json and evaluate.md; what is there of the same model is kept"
+    )
     command.add_argument("--threads", type=int, help="CPU threads (default: all)")
 
 
@@ -376,12 +379,35 @@ def evaluate(args: argparse.Namespace) -> int:
     begin_torch(args)
     from softermax.finetune.swap import SWAPS, evaluate_swaps
 
-    rows = evaluate_swaps(args.model, args.data_dir, args.dev_rows, args.presets or SWAPS)
+    notes = {
+        "run": dataclasses.asdict(run),
+        "dev_rows": args.dev_rows or run.dev_rows,
+        "weights": _content(Path(args.model)),
+    }
+    path = Path(args.out) / "evaluate.json" if args.out else None
+    before = Envelope.load(path) if path and path.is_file() else None
+    known = before.rows if before and {name: before.notes.get(name) for name in notes} == notes else []
+
+    def keep(rows: Sequence[Any]) -> None:
+        """Each score as soon as it is there: the next run measures only what is missing."""
+        if path:
+            enveloped(args.command_line, rows, PACKAGES, notes).save(path)
+
+    presets = args.presets or SWAPS
+    rows = evaluate_swaps(args.model, args.data_dir, args.dev_rows, presets, known, keep)
     if args.out:
         page = f"# {run.task}: Softermax in a fine-tuned {run.arm} model\n\n{markdown_table(rows)}\n"
-        write_result(args, "evaluate", rows, page, PACKAGES, {"run": dataclasses.asdict(run)})
+        write_result(args, "evaluate", rows, page, PACKAGES, notes)
     print_json(rows) if args.json else print_table(rows)
     return 0
+
+
+def _content(model: Path) -> str:
+    """Changes with a model's weights."""
+    digest = hashlib.sha256()
+    for part in sorted(model.glob("*.safetensors")):
+        digest.update(part.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def compare(args: argparse.Namespace) -> int:

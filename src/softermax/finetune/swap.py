@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
+import numpy as np
+import torch
+from transformers import AutoTokenizer, PreTrainedModel
 
-from softermax.finetune.features import Features, make_features, references
+from softermax.finetune.features import Features, collate, make_features, references
 from softermax.finetune.run import read_trained, rows_of, task_of
 from softermax.finetune.tasks import Predictions
 from softermax.finetune.train import Prepared, predict
 from softermax.models.drop_in import enable, use_softmax
 from softermax.models.quantization import load
+from softermax.models.rivals import betas_of
 
 SWAPS = ("paper", "paper+fold", "lean+fold", "row-scaled", "row-scaled+fold", "lean-row-scaled+fold")
 """What is put into a fine-tuned int8 model without retraining it."""
+FITTED_ROWS = 64
+"""Dev rows that ConSmax's constants are fitted to; their labels are not read."""
 SWAP_ROWS = 2000
 """Dev rows that the accuracy table's swaps are evaluated on, at most."""
 
@@ -28,16 +33,27 @@ def evaluate_swaps(
     data_dir: str | os.PathLike[str] | None = None,
     dev_rows: int | None = None,
     swaps: Sequence[str] = SWAPS,
+    known: Sequence[Mapping[str, Any]] = (),
+    keep: Callable[[list[dict[str, Any]]], object] | None = None,
 ) -> list[dict[str, Any]]:
-    """Scores of a fine-tuned model with the exact softmax and with each of ``swaps``, and the losses."""
+    """Scores of a fine-tuned model with the exact softmax and with each of ``swaps``, and the losses.
+
+    ``known`` rows of the same model and dev rows are not scored again. ``keep`` gets all rows after each new one.
+    """
     prepared = load_trained(folder, data_dir, dev_rows)
     task = prepared.task
     labels = references(task, prepared.dev_rows)
-    base = dict(task.scores(predict(use_softmax(prepared.model), prepared), labels))
-    result = [{"attention": f"exact softmax ({prepared.run.arm})", **base, "difference": 0.0}]
-    for preset, scores in swap_scores(prepared, swaps).items():
-        difference = scores[task.metric] - base[task.metric]
-        result.append({"attention": preset, **scores, "difference": difference})
+    result = [dict(row) for row in known]
+    if not result:
+        own = dict(task.scores(predict(use_softmax(prepared.model), prepared), labels))
+        result.append({"attention": f"exact softmax ({prepared.run.arm})", **own, "difference": 0.0})
+    base = result[0][task.metric]
+    for preset in swaps:
+        if preset not in {row["attention"] for row in result}:
+            scores = swap_scores(prepared, [preset])[preset]
+            result.append({"attention": preset, **scores, "difference": scores[task.metric] - base})
+            if keep is not None:
+                keep(result)
     return result
 
 
@@ -64,11 +80,23 @@ def swap_scores(prepared: Prepared, swaps: Sequence[str]) -> dict[str, dict[str,
     """Scores with each of ``swaps`` in the model; afterwards it has the exact softmax."""
     labels = references(prepared.task, prepared.dev_rows)
     found = {
-        preset: dict(prepared.task.scores(predict(enable(prepared.model, preset), prepared), labels))
+        preset: dict(prepared.task.scores(predict(_put_in(prepared, preset), prepared), labels))
         for preset in swaps
     }
     use_softmax(prepared.model)
     return found
+
+
+def _put_in(prepared: Prepared, preset: str) -> PreTrainedModel:
+    """The model with another attention. Constants that a first pass fits see rows of all lengths, not the longest alone."""
+    model = enable(prepared.model, preset)
+    if betas_of(model):
+        lengths = np.argsort(prepared.dev.lengths, kind="stable")
+        picked = lengths[np.linspace(0, len(lengths) - 1, min(FITTED_ROWS, len(lengths))).astype(int)]
+        batch = collate(prepared.tokenizer, [prepared.dev[int(row)] for row in picked])
+        with torch.no_grad():
+            model.eval()(**{name: value.to(model.device) for name, value in batch.items()})
+    return model
 
 
 def table_swaps(

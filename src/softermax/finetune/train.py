@@ -50,6 +50,7 @@ from softermax.models.drop_in import INT8, enable, use_softmax
 from softermax.models.pretrained import allowed_models, find_model
 from softermax.models.quantization import quantize
 from softermax.models.quantization import save as save_model
+from softermax.models.rivals import betas_of
 from softermax.progress import Progress
 
 CALIBRATION_ROWS = 256
@@ -203,6 +204,10 @@ def calibrate(prepared: Prepared) -> None:
     quantize(prepared.model, batches)
 
 
+CONSTANTS_RATE = 100
+"""The learning rate of ConSmax's betas over that of weights. A gamma is a beta's factor, and must stay above 0."""
+
+
 class _Trainer(Trainer):
     """Trainer with our bucketing, and a loss that is the mean over rows whatever the model accepts."""
 
@@ -214,6 +219,19 @@ class _Trainer(Trainer):
     def _get_train_sampler(self, train_dataset: Any = None) -> Any:
         dataset: Any = train_dataset if train_dataset is not None else self.train_dataset
         return Bucketing(dataset.lengths, self._run.batch, self._run.seed)
+
+    def create_optimizer(self, model: Any = None) -> Any:
+        """ConSmax's betas get a rate of their own: at that of weights they would stay where they are."""
+        made = self.optimizer is not None
+        optimizer = super().create_optimizer(model)
+        betas = betas_of(self.model) if self.model is not None and not made else []
+        if betas:
+            theirs = {id(parameter) for parameter in betas}
+            for group in optimizer.param_groups:
+                group["params"] = [one for one in group["params"] if id(one) not in theirs]
+            rate = CONSTANTS_RATE * self.args.learning_rate
+            optimizer.add_param_group({"params": betas, "lr": rate, "weight_decay": 0.0})
+        return optimizer
 
     def compute_loss(
         self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None

@@ -3,7 +3,7 @@
 The arithmetic is the designs' own (`softermax.rivals`), which runs on tensors as on arrays. Scores are calibrated call by
 call, with one scale for all heads and queries: as with any dynamic quantisation, a row depends a little on what
 else is in its batch. ConSmax has constants of its own in every attention module, one pair per head:
-the first pass sets them so that the mean row adds up to 1, and training goes on from there.
+the first pass sets them as near to the softmax of its rows as constants can be, and training goes on from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from softermax.models.coverage import attention_modules
 from softermax.rivals import Rival
-from softermax.rivals.designs.consmax import ConSmax
+from softermax.rivals.designs.consmax import ConSmax, nearest_beta
 
 REACH = 40.0
 """How far below its row's largest score a biased score still counts: e^-40 is nothing to any design."""
@@ -32,25 +32,29 @@ def rival_probabilities(scores: Tensor, keep: Tensor | None, design: Rival, modu
     if isinstance(design, ConSmax):
         return _consmax(scores, mask, design, module)
     with torch.no_grad():
-        constant = torch.where(mask, scores.detach(), 0.0).double()
+        constant = torch.where(mask, scores.detach(), 0.0)
         _require_finite(constant)
-        value = _by_design(constant, mask, design, scores.dtype)
+        value = _by_design(constant, mask, design)
     if not (torch.is_grad_enabled() and scores.requires_grad):
         return value
     real = torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), dim=-1)
     return straight_through(real, value)
 
 
-def _by_design(scores: Tensor, mask: Tensor, design: Rival, kind: torch.dtype) -> Tensor:
-    """Rows in pieces that stay in a core's cache, with constants of all of them."""
+def _by_design(scores: Tensor, mask: Tensor, design: Rival) -> Tensor:
+    """Rows in pieces, with constants of all of them. Keys after the last that any row of a piece sees change no word."""
     fitted = design.calibrated(scores, mask)
     columns = scores.shape[-1]
     rows, keep = scores.reshape(-1, columns), mask.reshape(-1, columns)
-    found = torch.empty(rows.shape, dtype=kind, device=rows.device)
+    found = torch.zeros_like(rows)
     step = max(1, PIECE // max(columns, 1))
     for start in range(0, len(rows), step):
         piece = slice(start, start + step)
-        found[piece] = fitted.probabilities(fitted.quantize(rows[piece]), keep[piece]).to(kind)
+        seen = keep[piece].any(0).nonzero()
+        last = int(seen[-1]) + 1 if len(seen) else 0
+        if last:
+            raw = fitted.quantize(rows[piece, :last])
+            found[piece, :last] = fitted.probabilities(raw, keep[piece, :last]).to(found.dtype)
     return found.reshape(scores.shape)
 
 
@@ -87,6 +91,11 @@ def add_constants(model: nn.Module, heads: int) -> None:
             module.register_buffer(FITTED, torch.zeros((), dtype=torch.bool, device=like.device))
 
 
+def betas_of(model: nn.Module) -> list[nn.Parameter]:
+    """ConSmax's betas; none of a model that it is not in."""
+    return [parameter for name, parameter in model.named_parameters() if name.endswith(f".{BETA}")]
+
+
 def remove_constants(modules: Iterable[nn.Module]) -> None:
     for module in modules:
         if hasattr(module, BETA):
@@ -100,36 +109,32 @@ def _consmax(scores: Tensor, mask: Tensor, design: ConSmax, module: nn.Module) -
             f"{type(module).__name__} has no constants for ConSmax; use enable(model, 'rival:consmax')"
         )
     with torch.no_grad():
-        constant = torch.where(mask, scores.detach(), 0.0).double()
+        constant = torch.where(mask, scores.detach(), 0.0)
         _require_finite(constant)
         if not bool(getattr(module, FITTED)):
             _fit(module, constant, mask)
         beta, gamma = (getattr(module, name).detach().double().tolist() for name in (BETA, GAMMA))
-        fitted = design.calibrated(constant, mask)
-        raw = fitted.quantize(constant)
-        heads = [dataclasses.replace(fitted, beta=b, gamma=g) for b, g in zip(beta, gamma, strict=True)]
+        fitted = dataclasses.replace(design, scale=Rival.calibrated(design, constant, mask).scale)
         value = torch.stack(
-            [head.probabilities(raw[:, n], mask[:, n]) for n, head in enumerate(heads)], dim=1
-        ).to(scores.dtype)
+            [
+                _by_design(constant[:, n], mask[:, n], dataclasses.replace(fitted, beta=b, gamma=g))
+                for n, (b, g) in enumerate(zip(beta, gamma, strict=True))
+            ],
+            dim=1,
+        )
     if not torch.is_grad_enabled():
         return value
-    exponent = scores - getattr(module, BETA)[:, None, None].to(scores.dtype)
-    real = torch.where(mask, torch.exp(exponent), 0.0) / getattr(module, GAMMA)[:, None, None].to(
-        scores.dtype
-    )
-    return straight_through(real, value)
+    beta_, gamma_ = (getattr(module, name)[:, None, None].to(scores.dtype) for name in (BETA, GAMMA))
+    # Where the words saturate nothing is learned.
+    real = torch.exp((scores - beta_ - gamma_.log()).clamp(max=0.0))
+    return straight_through(torch.where(mask, real, 0.0), value)
 
 
 def _fit(module: nn.Module, scores: Tensor, mask: Tensor) -> None:
-    """Beta is the mean of the rows' largest scores, gamma the mean of their sums below it, by head."""
-    rows = mask.any(-1)
-    largest = torch.where(mask, scores, -torch.inf).amax(-1)
-    count = rows.sum((0, 2)).clamp(min=1)
-    beta = torch.where(rows, largest, 0.0).sum((0, 2)) / count
-    sums = torch.where(mask, torch.exp(scores - beta[:, None, None]), 0.0).sum(-1)
-    gamma = sums.sum((0, 2)) / count
-    getattr(module, BETA).copy_(beta)
-    getattr(module, GAMMA).copy_(gamma.clamp(min=1e-6))
+    """By head: the beta that is nearest to the softmax of these rows, and a gamma of 1."""
+    nearest = [nearest_beta(scores[:, head], mask[:, head]) for head in range(scores.shape[1])]
+    getattr(module, BETA).copy_(torch.tensor(nearest))
+    getattr(module, GAMMA).fill_(1.0)
     getattr(module, FITTED).fill_(True)
 
 

@@ -49,8 +49,10 @@ class Sources:
     def stored_origin(found: Envelope) -> Origin:
         return Origin(STORED, found.date, found.command)
 
-    def rows(self, stage: str, name: str, same: Sequence[str]) -> tuple[list[MeasuredRow], list[Origin]]:
-        """This run's rows, then stored ones of what it has not measured; each says when it was ``measured``.
+    def rows(
+        self, stage: str, names: Sequence[str], same: Sequence[str]
+    ) -> tuple[list[MeasuredRow], list[Origin]]:
+        """This run's rows, then those of stored results of what it has not measured; each says when it was ``measured``.
 
         Rows whose values of ``same`` are equal are about the same thing. A full run has all there is.
         """
@@ -59,8 +61,10 @@ class Sources:
         if result is not None:
             when = origins[0].what.removeprefix("measured in ")
             rows = [dict(row) | {"measured": when} for row in result["rows"]]
-        kept = None if self._is_full(stage) else self.stored(name)
-        if kept is not None:
+        for name in () if self._is_full(stage) else names:
+            kept = self.stored(name)
+            if kept is None:
+                continue
             known = {tuple(row[key] for key in same) for row in rows}
             more = [row for row in kept.rows if tuple(row[key] for key in same) not in known]
             rows += [dict(row) | {"measured": f"stored, {kept.date}"} for row in more]

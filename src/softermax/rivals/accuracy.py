@@ -1,7 +1,7 @@
 """How far each design is from the softmax: L1 and KL of its rows, and the mass that rows keep.
 
-All designs see the same scores: Gaussian rows of a fixed seed and, where they are given, recorded ones. Recorded scores have
-a layer as their first axis: each is calibrated by itself, as in a model.
+All designs see the same scores: Gaussian rows of a fixed seed and, where they are given, recorded ones. Recorded scores are
+(layers, heads, rows, elements): each layer is calibrated by itself, as in a model, or each head of it where a design is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def measure_design(design: Rival, recorded: Scores | None = None, seed: int = 0)
         found, exact = design.compute(scores), _exact(scores)
         row[f"l1_{column}"], row[f"kl_{column}"] = l1(found, exact), divergence(found, exact)
     if recorded is not None:
-        found, exact = np.stack([design.compute(layer) for layer in recorded]), _exact(recorded)
+        alike = recorded.reshape(-1, *recorded.shape[2:]) if design.per_head else recorded
+        found = np.stack([design.compute(scores) for scores in alike]).reshape(recorded.shape)
+        exact = _exact(recorded)
         row["l1_recorded"], row["kl_recorded"] = l1(found, exact), divergence(found, exact)
         row["mass_recorded"] = mass(found)
     for length in LENGTHS:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from softermax.rivals.page import Row
 from softermax.rivals.registry import PREFIX
 
-EVALUATED = {"STS-B": "rivals/evaluate"}
+EVALUATED = {
+    title: f"rivals/{task}/evaluate"
+    for title, task in {"STS-B": "stsb", "SST-2": "sst2", "MRPC": "mrpc", "RTE": "rte"}.items()
+} | {"STS-B, 500 rows": "rivals/evaluate"}
 """Results of `softermax evaluate` on fine-tuned models, by what a reader calls the task."""
 PERPLEXITY = "rivals/perplexity"
 """The result of `softermax perplexity`."""

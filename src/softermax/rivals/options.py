@@ -43,21 +43,24 @@ class RowScaled(Normalisation):
 
     def exponents(self, raw: Array, mask: Array | None = None) -> Array:
         """By row: a word y stands for y / 2^(8 + exponent). The floor of log2 of the sum over exp(0)."""
-        found = self.design.unnormed(raw, mask)
-        return leading_one(row_sum(found.words) // found.unit)
+        return self._words_and_exponents(raw, mask)[1]
 
     def words(self, raw: Array, mask: Array | None = None) -> Array:
-        xp = namespace(raw)
-        e = self.design.unnormed(raw, mask).words
-        total = row_sum(e)
-        total = xp.where(total > 0, total, 1)
-        # Half up, as A5.
-        y = ((e << (BITS + 1 + self.exponents(raw, mask))) + total) // (2 * total)
-        return xp.where(kept(raw, mask), xp.clip(y, 0, (1 << BITS) - 1), 0)
+        return self._words_and_exponents(raw, mask)[0]
 
     def probabilities(self, raw: Array, mask: Array | None = None) -> Array:
-        scale = namespace(raw).exp2(-cast(self.exponents(raw, mask) + BITS, "float64"))
-        return cast(self.words(raw, mask), "float64") * scale
+        words, exponents = self._words_and_exponents(raw, mask)
+        return cast(words, "float64") * namespace(raw).exp2(-cast(exponents + BITS, "float64"))
+
+    def _words_and_exponents(self, raw: Array, mask: Array | None) -> tuple[Array, Array]:
+        xp = namespace(raw)
+        found = self.design.unnormed(raw, mask)
+        total = row_sum(found.words)
+        exponents = leading_one(total // found.unit)
+        total = xp.where(total > 0, total, 1)
+        # Half up, as A5.
+        y = ((found.words << (BITS + 1 + exponents)) + total) // (2 * total)
+        return xp.where(kept(raw, mask), xp.clip(y, 0, (1 << BITS) - 1), 0), exponents
 
 
 @dataclass(frozen=True)

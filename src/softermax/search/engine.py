@@ -188,9 +188,16 @@ class _Study:
     def _resumed(self, trial: Any, name: str) -> Drawn | None:
         if "spec" in trial.user_attrs:
             return trial.number, spec_from_dict(json.loads(trial.user_attrs["spec"]))
-        # It ended between two draws of one trial: the same seed draws the rest.
+        # It ended between two draws of one trial: the same seed draws what is there once more, and then the rest.
         self._seed(trial.number)
-        return self._spec(self.optuna.trial.Trial(self.study, trial._trial_id), name)
+        live = self.optuna.trial.Trial(self.study, trial._trial_id)
+        for known, distribution in _in_order(self.search.space, trial.distributions):
+            together = live._is_fixed_param(known, distribution) or live._is_relative_param(
+                known, distribution
+            )
+            if not (together or distribution.single()):
+                self.study.sampler.sample_independent(self.study, trial, known, distribution)
+        return self._spec(live, name)
 
     def _seed(self, number: int) -> None:
         seed = int(np.random.SeedSequence((self.search.seed, number)).generate_state(1)[0])
@@ -243,6 +250,11 @@ def _parameters(space: Space, point: Point) -> dict[str, Value]:
         d.name: point[d.name] if not d.ordered or _dense(d) else d.values.index(point[d.name])
         for d in space.dimensions
     }
+
+
+def _in_order(space: Space, distributions: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What is known of a trial, in the order in which it was drawn."""
+    return [(d.name, distributions[d.name]) for d in space.dimensions if d.name in distributions]
 
 
 def _dense(dimension: Dimension) -> bool:

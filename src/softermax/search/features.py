@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from softermax.search.activity import Activity
 from softermax.search.terms import (
     NUMERATORS,
     POWER_TABLE,
@@ -15,7 +16,6 @@ from softermax.search.terms import (
     RECIPROCAL,
     REDUCTIONS,
     WEIGHTED_POWERS,
-    Activity,
     lanes_of,
     rows_spec,
 )

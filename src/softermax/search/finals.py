@@ -12,11 +12,15 @@ from softermax.search.front import Found, spread
 from softermax.search.measure import measured_spec
 from softermax.silicon.stimuli import both_kinds
 
+PAPER = "paper"
+"""What every front is held against."""
+
 
 def finalists(points: Sequence[Found], count: int) -> list[Found]:
-    """So many of the front, evenly, and the presets with the fold: without it their hardware is the same."""
+    """So many of the front, evenly, `paper`, and the presets with the fold: without it their hardware is the same."""
     chosen = spread([point for point in points if point.trial is not None], count)
-    return [*chosen, *(point for point in points if point.trial is None and "+fold" in point.name)]
+    presets = (point for point in points if point.trial is None)
+    return [*chosen, *(point for point in presets if point.name == PAPER or "+fold" in point.name)]
 
 
 def measured_points(

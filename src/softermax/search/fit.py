@@ -25,6 +25,7 @@ from softermax.search.silicon_model import (
     FITTED,
     HELD_OUT,
     QUANTITIES,
+    SEEN,
     SMALL,
     Part,
     PartModel,
@@ -173,8 +174,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [row for row in measured["rows"] if row["set"] == FITTED]
     parts = fit(rows)
     model = SiliconModel(parts, library, clock_ns)
-    held_out = model.errors(row for row in measured["rows"] if row["set"] == HELD_OUT)
-    found = {"cross validation": cross_validated(rows, library, clock_ns), "held out": held_out}
+    found = {"cross validation": cross_validated(rows, library, clock_ns)}
+    for name in (HELD_OUT, SEEN):
+        found[name] = model.errors(row for row in measured["rows"] if row["set"] == name)
     made = {
         "command": "python -m softermax.search.fit",
         "library": library,

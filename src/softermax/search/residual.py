@@ -1,8 +1,9 @@
 """What is left when terms have been counted: a Gaussian process over features, in NumPy.
 
-It predicts the logarithm of measured over counted, near zero far from anything that was measured. Each feature has a length of
-its own, found where the measurements are most likely (type-II maximum likelihood, with weak priors); that needs SciPy and happens
-when the model is fitted (`softermax.search.fit`), not when it predicts.
+It predicts the logarithm of measured over counted, near zero far from anything that was measured. What a mapper finds in one spec it
+may not find in the next, so the kernel is a rough one (Matérn 3/2). Each feature has a length of its own, found where the
+measurements are most likely (type-II maximum likelihood, with weak priors); that needs SciPy and happens when the model is
+fitted (`softermax.search.fit`), not when it predicts.
 """
 
 from __future__ import annotations
@@ -38,8 +39,7 @@ class Residual:
 
     def __call__(self, features: Sequence[float]) -> float:
         x = (np.asarray(features, np.float64) - self.middle) / self.scale
-        far = ((x - self.at) ** 2) @ self.weights
-        return float(np.exp(-0.5 * far) @ self.solved)
+        return float(_near(((x - self.at) ** 2) @ self.weights) @ self.solved)
 
     def to_dict(self) -> dict[str, Any]:
         return {name: _rounded(value) for name, value in vars(self).items()}
@@ -66,10 +66,17 @@ def fitted(features: Floats, wanted: Floats, noise: Floats) -> Residual:
     ).x
     weights = np.exp(-2 * found[:count])
     size, least = np.exp(2 * found[count:])
-    kernel = size * np.exp(-0.5 * (squares @ weights))
+    kernel = size * _near(squares @ weights)
     return Residual(
         middle, scale, at, weights, size * np.linalg.solve(kernel + np.diag(least * noise**2), wanted)
     )
+
+
+def _near(far: Floats) -> Floats:
+    """The kernel of squares of distances: Matérn's, which is once differentiable."""
+    distance = np.sqrt(3 * far)
+    found: Floats = (1 + distance) * np.exp(-distance)
+    return found
 
 
 def _unlikely(
@@ -79,17 +86,18 @@ def _unlikely(
     count = squares.shape[-1]
     weights = np.exp(-2 * theta[:count])
     size, least = np.exp(2 * theta[count:])
-    kernel = size * np.exp(-0.5 * (squares @ weights))
+    far = squares @ weights
+    kernel = size * _near(far)
     inverse = np.linalg.inv(kernel + np.diag(least * noise))
     determinant = np.linalg.slogdet(kernel + np.diag(least * noise))[1]
     solved = inverse @ wanted
     slope = inverse - np.outer(solved, solved)
     z = (theta - start) / spread
-    by_kernel = slope * kernel
+    by_length = 3 * size * np.exp(-np.sqrt(3 * far)) * slope
     gradient = np.array(
         [
-            *(0.5 * np.einsum("ij,ijk->k", by_kernel, squares) * weights),
-            by_kernel.sum(),
+            *(0.5 * np.einsum("ij,ijk->k", by_length, squares) * weights),
+            (slope * kernel).sum(),
             float((np.diag(slope) * least * noise).sum()),
         ]
     )

@@ -41,9 +41,10 @@ def _units(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, Mapping[st
 
 def _point(rows: RecordedRows, rival: Rival, units: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     found = np.zeros(rows.scores.shape)
-    for layer in np.unique(rows.layer):
-        # Calibrated layer by layer, as in a model.
-        of = rows.layer == layer
+    # Calibrated as in a model: layer by layer, or head by head.
+    alike = np.stack([rows.layer, rows.head if rival.per_head else 0 * rows.head])
+    for group in np.unique(alike, axis=1).T:
+        of = (alike == group[:, None]).all(axis=0)
         found[of] = rival.compute(rows.scores[of], rows.mask[of])
     whole = units.get(WHOLE)
     # A rival that keeps nothing between two units is one unit.

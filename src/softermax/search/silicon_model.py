@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from softermax.search.activity import Activity, activity, energy_terms
 from softermax.search.features import features
 from softermax.search.residual import Residual
 from softermax.search.terms import (
@@ -30,21 +31,19 @@ from softermax.search.terms import (
     UNNORMED,
     WEIGHTED_POWERS,
     WEIGHTS,
-    Activity,
     Terms,
-    activity,
     area_terms,
-    energy_terms,
     lanes_of,
     reciprocal_terms,
 )
-from softermax.silicon.memory import node_of
+from softermax.silicon.memory import waiting_node
 from softermax.silicon.whole import cost_of_waiting, waiting_of_spec
 from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
 QUANTITIES = ("area", "energy")
-FITTED, HELD_OUT = "fitted", "held out"
-"""The sets of measured specs: a model is fitted to the first, and nothing was ever chosen by the second."""
+FITTED, HELD_OUT, SEEN = "fitted", "held out", "seen"
+"""The sets of measured specs. A model is fitted to the first. Nothing was ever chosen by the second, nor was it looked at before
+this fit was final; the third was never fitted to either, but earlier fits were judged by it."""
 CLOSE = 0.1
 """A prediction is close if it is off by no more."""
 SMALL = 0.02
@@ -143,7 +142,7 @@ class SiliconModel:
         area, energy = (sum(self.units(spec, quantity).values()) for quantity in QUANTITIES)
         if isinstance(spec, DeferredSpec):
             return Silicon(area, energy, area, energy)  # no row waits for its sum
-        node = node_of(self._library).at_logic_voltage()
+        node = waiting_node(self._library)
         waits = cost_of_waiting(waiting_of_spec(spec), node, columns, self._clock_ns)
         return Silicon(area, energy, area + waits.area_um2, energy + waits.pj)
 

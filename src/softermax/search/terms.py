@@ -3,23 +3,18 @@
 Bits of registers, adders and comparators, shifters (bits times stages), multipliers (bits times bits) and table entries, by part
 of a unit as `softermax.rtl` has them. A term is per lane, or, where its name begins with ``row``, per row of lanes.
 
-What an area is made of is that alone. An energy also depends on how often bits change: `Activity` counts that on a few rows of
-recorded attention, the rows that units were measured with, by the golden model's own words.
+What an area is made of is that alone; an energy also depends on how often bits change (`softermax.search.activity`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from functools import lru_cache
-from importlib.resources import as_file, files
 
 import numpy as np
-from numpy.typing import NDArray
 
 from softermax import golden
-from softermax.fixedpoint import IntArray, shift_right
-from softermax.golden import DeferredTrace, Output, Trace
+from softermax.fixedpoint import shift_right
 from softermax.search.logic import VARIABLE, ZERO, Rounded, bits_of, decisions, rounded_shift, shifter
 from softermax.spec import AnySpec, DeferredSpec, SoftermaxSpec
 from softermax.tables import PiecewiseTable, pow2_table, reciprocal_table
@@ -32,8 +27,6 @@ NUMERATORS, PRODUCTS = "numerators", "products"
 """Kinds of parts."""
 _TABLE_BITS = 7
 """As in `softermax.rtl.power_of_two`: of k and f together, for which a table is smaller than a shifter."""
-_GROUP = 4
-"""Lanes of a Normalization unit that stand still together."""
 
 Terms = dict[str, float]
 
@@ -51,7 +44,7 @@ def lanes_of(spec: AnySpec) -> int:
     return width
 
 
-def _stages(most: int) -> int:
+def stages_of(most: int) -> int:
     """Of a shifter by up to so many places."""
     return max(most, 1).bit_length()
 
@@ -102,7 +95,7 @@ def _int_max(s: SoftermaxSpec) -> Terms:
 
 
 @lru_cache(maxsize=4096)
-def _powers(s: SoftermaxSpec) -> tuple[int, ...]:
+def powers_of(s: SoftermaxSpec) -> tuple[int, ...]:
     """2^f as the table has it, for every f."""
     return tuple(int(power) for power in pow2_table(s)(np.arange(1 << s.input.fraction)))
 
@@ -111,7 +104,7 @@ def _collapsed(s: SoftermaxSpec, stages: int, cut: int) -> float:
     """Words of all f and k as one table, where that is small enough for a mapper to find."""
     if s.input.fraction + stages > _TABLE_BITS + 1:
         return float("inf")
-    powers = np.array(_powers(s))
+    powers = np.array(powers_of(s))
     words = [shift_right(powers, k, s.unnormed_rounding) >> cut for k in range(1 << stages)]
     return decisions([int(word) for row in words for word in row], s.unnormed.fraction + 1 - cut)
 
@@ -119,7 +112,7 @@ def _collapsed(s: SoftermaxSpec, stages: int, cut: int) -> float:
 def _shifted(s: SoftermaxSpec, stages: int, cut: int, unseen: int) -> Terms:
     """2^f to the right by k: as a shifter, and as what a mapper can make of it at most."""
     bits = s.unnormed.fraction + 1
-    powers = [power >> cut for power in _powers(s)]
+    powers = [power >> cut for power in powers_of(s)]
     shift = rounded_shift(bits_of(powers, bits - cut), stages, s.unnormed_rounding)
     table = pow2_table(s)
     plain = shift.shift.size + shift.incremented + decisions(powers, bits - cut)
@@ -138,7 +131,7 @@ def _power_of_two(s: SoftermaxSpec, word: int) -> Terms:
     vanishes = bits + (s.unnormed_rounding != "truncate")
     stages = min(s.max.integer, (vanishes - 1).bit_length())
     # Of a word that is truncated and then rounded once more, what lies below the half unit is never built.
-    unseen = max(bits - word - 1, 0)  # as in `_unseen`
+    unseen = max(bits - word - 1, 0)  # as in `softermax.search.activity`
     cut = unseen if s.unnormed_rounding == "truncate" else 0
     return {
         "lane": 1.0,
@@ -154,7 +147,7 @@ def _power_of_two(s: SoftermaxSpec, word: int) -> Terms:
 
 def _power_table(s: SoftermaxSpec) -> Terms:
     bits, f = s.unnormed.fraction + 1, s.input.fraction
-    powers = np.array(_powers(s))
+    powers = np.array(powers_of(s))
     most = min(bits + 1, 1 << s.max.integer)
     words = np.array([shift_right(powers, k, s.unnormed_rounding) for k in range(most)])
     words = words[words.any(1)]
@@ -223,7 +216,7 @@ def _numerators(s: SoftermaxSpec) -> Terms:
     below = {"truncate": 0, "half-up": 0 if joined else min(1, drop), "half-even": drop}[rounding]
     kept = max(bits + factor - drop + below, 1)
     digits = factor // 2
-    stages = _stages(s.powsum.integer)
+    stages = stages_of(s.powsum.integer)
     shift = Rounded(shifter((), 0, 0), 0, 0)
     if fixed and rounding == "half-even":
         stages = max(stages, below.bit_length()) + 1
@@ -255,7 +248,7 @@ def _numerators(s: SoftermaxSpec) -> Terms:
     }
 
 
-def _shifts_left(s: SoftermaxSpec) -> int:
+def shifts_left(s: SoftermaxSpec) -> int:
     """Shifts that leave something of the largest row product."""
     largest = int(golden.row_products(1 << s.reciprocal.fraction, s).max())
     below, found = s.product.fraction - s.output.fraction, 0
@@ -266,14 +259,14 @@ def _shifts_left(s: SoftermaxSpec) -> int:
 
 def _products(s: SoftermaxSpec) -> Terms:
     f, product, rounding = s.input.fraction, s.product.bits, s.output_rounding
-    powers, entries = _powers(s), 1 << s.input.fraction
+    powers, entries = powers_of(s), 1 << s.input.fraction
     # A power that ends in zeros makes a product that does: half of a table may be wires.
     zeros = [
         max(s.product.fraction - s.reciprocal.fraction - s.unnormed.fraction + (p & -p).bit_length() - 1, 0)
         for p in powers
     ]
     ones = sum(power.bit_count() for power in powers)
-    shifts = (_shifts_left(s) - 1).bit_length()
+    shifts = (shifts_left(s) - 1).bit_length()
     below = s.product.fraction - s.output.fraction
     cut = max(below - 1, 0) if rounding == "half-up" else 0
     varying = [sum(bit >= zero for zero in zeros) for bit in range(cut, product)]
@@ -331,206 +324,4 @@ def area_terms(spec: AnySpec, unit: str) -> dict[str, Terms]:
         WEIGHTED_POWERS if isinstance(spec, DeferredSpec) else POWERS: powers,
         "reduction": _reduction(s, word, powsum.bits, word - 1 - powsum.fraction),
         "control": {"lane": 1.0, "row": 1.0, "max": s.max.integer, "score": s.input.bits / 1.0},
-    }
-
-
-@dataclass(frozen=True)
-class Activity:
-    """Bits that change from one slice to the next, mean per score, and shares of scores. Where registers stand still, so does
-    what hangs on them."""
-
-    score: float
-    fraction: float
-    """Of the score's bits, those of its fraction."""
-    power: float
-    """2^f, before it is shifted."""
-    distance: float
-    """What it is shifted by."""
-    unnormed: float
-    word: float
-    """Unnormed words, or weights."""
-    numerator: float = 0.0
-    """With row products: the products that elements take."""
-    product: float = 0.0
-    """Numerators times the reciprocal; with row products: what a product is shifted by."""
-    output: float = 0.0
-    live: float = 0.0
-    """Scores that move on: of which some output bit is not zero, or a neighbour's."""
-
-
-@lru_cache(maxsize=1)
-def _scores() -> NDArray[np.float32]:
-    with as_file(files("softermax.search").joinpath("scores.npy")) as path:
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float32)
-
-
-def _unseen(spec: AnySpec) -> int:
-    """Bits of an unnormed word that no weight depends on but by a carry."""
-    if not isinstance(spec, DeferredSpec):
-        return 0
-    return max(spec.scores.unnormed.fraction - spec.weight.fraction - 1, 0)
-
-
-def activity(spec: AnySpec) -> Activity:
-    """Of the units of a spec that work on the rows that netlists were measured with."""
-    s, lanes, scores = rows_spec(spec), lanes_of(spec), _scores()
-    missing = -scores.shape[1] % lanes
-    mask = np.pad(np.ones(scores.shape, np.bool_), ((0, 0), (0, missing)))
-    scores = np.pad(scores, ((0, 0), (0, missing)))
-    raw = golden.quantize(scores, s, mask).reshape(len(scores), -1, lanes)
-    found = spec.run(scores, mask, trace=True)
-    trace = found.trace
-    assert trace is not None
-    fraction = raw & ((1 << s.input.fraction) - 1)
-    integer = raw >> s.input.fraction
-    stages = min(s.max.integer, _stages(s.unnormed.fraction + 1))
-    unseen = _unseen(spec)
-    cut = unseen if s.unnormed_rounding == "truncate" else 0
-    distance = (trace.running_max[..., None] - integer) & ((1 << stages) - 1)
-    always = Activity(
-        _changes(raw & ((1 << s.input.bits) - 1)),
-        _changes(fraction),
-        _changes(np.array(_powers(s))[fraction] >> cut),
-        _changes(distance),
-        _changes(trace.unnormed >> unseen),
-        _changes(trace.weight if isinstance(trace, DeferredTrace) else trace.unnormed),
-    )
-    if not isinstance(found, Output):
-        return always
-    assert isinstance(trace, Trace)
-    words = found.words.reshape(raw.shape)
-    if s.normalization == "row-products":
-        return replace(always, **_of_products(s, trace, integer, fraction, words))
-    return replace(always, **_of_numerators(s, trace, words))
-
-
-def _of_products(
-    s: SoftermaxSpec, trace: Trace, integer: IntArray, fraction: IntArray, words: IntArray
-) -> dict[str, float]:
-    base = trace.running_max[:, -1]
-    if s.output_mode == "fixed":
-        base = base + trace.leading_one - s.powsum.fraction
-    shift = base[:, None, None] - integer
-    live = shift < _shifts_left(s)
-    taken = _held(fraction, live)
-    rows = np.arange(len(words))[:, None, None]
-    return {
-        "numerator": _changes(trace.products[rows, taken]),
-        "product": _changes(_held(shift, live)),
-        "output": _changes(words),
-        "live": float(live.mean()),
-    }
-
-
-def _of_numerators(s: SoftermaxSpec, trace: Trace, words: IntArray) -> dict[str, float]:
-    numerator, lanes = trace.numerator, words.shape[-1]
-    # What cannot reach half a unit of the output, whatever the reciprocal, does not move, nor does its group.
-    fixed, rounds = s.output_mode == "fixed", s.output_rounding != "truncate"
-    lowest = s.unnormed.fraction - s.output.fraction - fixed - rounds
-    counts = np.pad(numerator >> max(lowest, 0) != 0, ((0, 0), (0, 0), (0, -lanes % _GROUP)))
-    groups = counts.reshape(*counts.shape[:2], -1, _GROUP).any(-1)
-    moves = np.repeat(groups, _GROUP, axis=-1)[..., :lanes]
-    held = _held(numerator, moves)
-    return {
-        "numerator": _changes(held),
-        "product": _changes(held * trace.reciprocal[:, None, None]),
-        "output": _changes(words),
-        "live": float(moves.mean()),
-    }
-
-
-def _held(words: IntArray, moves: NDArray[np.bool_]) -> IntArray:
-    """What registers hold that take a word only where it moves."""
-    found = np.where(moves, words, 0)
-    for at in range(1, words.shape[1]):
-        found[:, at] = np.where(moves[:, at], words[:, at], found[:, at - 1])
-    return found
-
-
-def _changes(words: IntArray) -> float:
-    return float(np.bitwise_count(words[:, 1:] ^ words[:, :-1]).mean()) if words.shape[1] > 1 else 0.0
-
-
-def energy_terms(spec: AnySpec, unit: str, active: Activity) -> dict[str, Terms]:
-    """The parts of `area_terms` with each term times how often it changes; registers and what is a row's also as they are."""
-    return {kind: _active(kind, terms, spec, active) for kind, terms in area_terms(spec, unit).items()}
-
-
-def _active(kind: str, terms: Terms, spec: AnySpec, active: Activity) -> Terms:
-    s = rows_spec(spec)
-    bits = s.unnormed.fraction + 1
-    of_score = active.score / s.input.bits
-    always = {name: value for name, value in terms.items() if name == "lane" or name.startswith("row")}
-    if kind in ("int max", "running max"):
-        return always | _rated(terms, {"": of_score}, _but(terms, always)) | {"changes": active.score}
-    if kind in (POWERS, WEIGHTED_POWERS, POWER_TABLE):
-        stages = min(s.max.integer, _stages(bits))
-        unseen = _unseen(spec)
-        cut = unseen if s.unnormed_rounding == "truncate" else 0
-        rates = {
-            "by power": active.power / (bits - cut),
-            "by distance": active.distance / max(stages, 1),
-            "by word": active.unnormed / (bits - unseen),
-        }
-        logic = _but(terms, (*always, "score", "shift", "difference", "upper", "wires"))
-        return (
-            always
-            | {name: terms[name] for name in ("score", "shift") if name in terms}
-            | {"score changes": active.score, "distance changes": active.distance + active.fraction}
-            | {"word changes": active.unnormed}
-            | _rated(terms, {"": of_score}, ("difference", "upper", "wires"))
-            | _rated(terms, rates, logic)
-        )
-    if kind in REDUCTIONS:
-        more = {"word changes": active.word, "tree changes": active.word * lanes_of(spec).bit_length()}
-        return always | _rated(terms, {"": active.word / terms["word"]}, _but(terms, always)) | more
-    if kind == NUMERATORS:
-        width = bits + s.reciprocal.fraction
-        moving = {"by numerator": active.numerator / bits, "by product": active.product / width}
-        before = ("numerator", "numerator shifter")
-        late = ("output", "incremented", "collected")
-        return (
-            always
-            | {
-                "clock": active.live * (bits + terms["kept"]),
-                "output changes": active.output,
-                "live": active.live,
-            }
-            | {"numerator changes": active.numerator, "product changes": active.product}
-            | _rated(terms, {"by word": active.unnormed / bits, "": active.numerator / bits}, before)
-            | _rated(terms, {"": active.output / s.output.bits}, late)
-            | _rated(terms, moving, _but(terms, (*always, *before, *late)))
-        )
-    if kind == PRODUCTS:
-        before = ("base", "score")
-        rates = {
-            "by product": active.numerator / s.product.bits,
-            "by shift": active.product / max(terms["shift"] - s.input.fraction, 1.0),
-            "by output": active.output / s.output.bits,
-        }
-        return (
-            always
-            | {"clock": active.live * terms["shift"], "live": active.live, "score changes": active.score}
-            | {
-                "product changes": active.numerator,
-                "shift changes": active.product,
-                "output changes": active.output,
-            }
-            | _rated(terms, {"": of_score}, before)
-            | _rated(terms, rates, _but(terms, (*always, *before, "shift")))
-        )
-    return terms
-
-
-def _but(terms: Terms, names: Iterable[str]) -> list[str]:
-    return [name for name in terms if name not in set(names)]
-
-
-def _rated(terms: Terms, rates: Mapping[str, float], names: Iterable[str]) -> Terms:
-    """Terms times each of several rates."""
-    return {
-        f"{name} {how}".strip(): terms[name] * rate
-        for name in names
-        if name in terms
-        for how, rate in rates.items()
     }

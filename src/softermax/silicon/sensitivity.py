@@ -301,7 +301,7 @@ def _other_memories(
     """What waits in other memories, in both designs."""
     made = functools.partial(_with_memories, one, scores=scores, ours=ours, theirs=theirs)
     yield made(change=f"rings of {_ONE_RING:g} rows instead of two rows", rows=_ONE_RING)
-    node = node_of(one.order.library)
+    node = node_of(one.order.library, "published")
     volts = node.at_logic_voltage()
     if volts.energy_factor != node.energy_factor:
         yield made(change=f"memories at the published {node.published_voltage} V", node=node)

@@ -8,6 +8,9 @@ in onnxruntime, against the same export with the exact softmax, and with standar
 Outputs are compared with the original's in single precision on real text: MiniLM's sentences, pooled over their tokens.
 BERT-Base has random weights here, so only its speed means something: its outputs are no sentences' meaning, and nearness to
 them says nothing of a trained model.
+
+With several threads each contestant runs in a process of its own, from what is stored of it: in one process, one runtime's
+threads are in the way of another's even where all of them sleep between turns.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,12 +38,12 @@ from torch import Tensor
 from transformers import AutoModel, BertConfig, BertModel
 
 from softermax.models import quantization
-from softermax.models.deployment import SPEC, deploy
+from softermax.models.deployment import SPEC, deploy, load, save
 from softermax.models.drop_in import enable, use_softmax
 from softermax.models.onnx import export_model, session
 from softermax.models.pretrained import load_network, movie_reviews
 from softermax.progress import Progress, silent
-from softermax.speed.race import OURS, Contestants, Race, Ratio, chosen, run_races
+from softermax.speed.race import OURS, Apart, Contestants, Race, Ratio, chosen, run_races
 
 SHAPES = ((1, 128), (1, 384), (8, 128), (8, 384))
 """Batch and tokens."""
@@ -53,6 +56,8 @@ SDPA, EXACT, STANDARD = "SDPA fp32", "the export with exact softmax", "the expor
 TOLERANCE = 0.2
 """Of an export, in units of its largest output: its cosine is measured here, so that only a wrong graph is refused."""
 SENTENCES = 64
+VOCABULARY = 20000
+"""Tokens are drawn from 1000 up to it."""
 _FLOAT = 1  # ONNX's number of its type
 _SHARE = {384: 0.5, 1024: 0.4, 3072: 0.2}
 """Of the rounds, by tokens in all; all of them for fewer."""
@@ -79,9 +84,8 @@ class Runners:
     """A model in all its forms, and their cosines to single precision where there is text to compare on."""
 
     name: str
-    runs: Mapping[str, Run]
+    runs: Mapping[str, Run | Apart]
     cosines: Mapping[str, float] = field(default_factory=dict)
-    vocabulary: int = 20000
 
 
 def model_forms(with_onnxruntime: bool = True) -> list[tuple[str, str]]:
@@ -136,14 +140,50 @@ def _further(progress: Progress, before: int, total: int, done: int, of: int, no
 
 
 def _contestants(batch: int, tokens: int, made: Runners) -> Contestants:
+    return {
+        name: run.called_with(batch, tokens)
+        if isinstance(run, Apart)
+        else partial(run, *_inputs(batch, tokens))
+        for name, run in made.runs.items()
+    }
+
+
+@lru_cache
+def _inputs(batch: int, tokens: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(batch * tokens)
-    ids = torch.randint(1000, made.vocabulary, (batch, tokens), generator=generator)
-    mask = torch.ones_like(ids)
-    return {name: partial(run, ids, mask) for name, run in made.runs.items()}
+    ids = torch.randint(1000, VOCABULARY, (batch, tokens), generator=generator)
+    return ids, torch.ones_like(ids)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A contestant on the disk: how it is opened, and from where."""
+
+    kind: str
+    path: Path
+
+    def open(self, threads: int) -> Run:
+        if self.kind == "int8":
+            return _hidden(load(self.path))
+        if self.kind in ("fp32", "enabled"):
+            model = AutoModel.from_pretrained(self.path).eval()
+            return _hidden(enable(model, SPEC) if self.kind == "enabled" else model)
+        return _run(session(self.path) if self.kind == "exported" else plain_session(self.path, threads))
+
+    def open_apart(self, threads: int) -> Callable[[int, int], None]:
+        """In a new process: calls by batch and tokens."""
+        torch.set_num_threads(threads)
+        run = self.open(threads)
+
+        def call(batch: int, tokens: int) -> None:
+            with torch.inference_mode():
+                run(*_inputs(batch, tokens))
+
+        return call
 
 
 def runners(name: str, form: str, threads: int, with_onnxruntime: bool, stack: ExitStack) -> Runners:
-    """A model in one form beside its contestants. What onnxruntime reads lies in a folder until the stack is left."""
+    """A model in one form beside its contestants, stored in a folder until the stack is left."""
     sentences: dict[str, Tensor] | None = None
     calibration: list[dict[str, Tensor]] | None = None
     if name == "MiniLM":
@@ -153,32 +193,43 @@ def runners(name: str, form: str, threads: int, with_onnxruntime: bool, stack: E
     else:
         torch.manual_seed(0)
         model = BertModel(BertConfig()).eval()
-        calibration = [{"input_ids": torch.randint(1000, 20000, (4, 64))}]
-    runs: dict[str, Run] = {}
+        calibration = [{"input_ids": torch.randint(1000, VOCABULARY, (4, 64))}]
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    model.save_pretrained(folder / "fp32")
     if form == ENABLED:
-        runs |= {OURS: _hidden(enable(copy.deepcopy(model), SPEC)), SDPA: _hidden(model)}
+        stored = {OURS: Stored("enabled", folder / "fp32"), SDPA: Stored("fp32", folder / "fp32")}
     elif form == EXPORTED:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         assert sentences is not None
-        runs |= exported_runs(model, sentences, folder)
+        stored = exported(model, sentences, folder)
     else:
-        runs |= {OURS: _hidden(deploy(model, calibration=calibration)), FP32: _hidden(model)}
+        save(deploy(model, calibration=calibration), folder / "int8")
+        stored = {OURS: Stored("int8", folder / "int8"), FP32: Stored("fp32", folder / "fp32")}
         if with_onnxruntime:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            runs |= onnxruntime_runs(model, folder, threads)
-    return Runners(name, runs, {} if sentences is None else cosines(runs, _hidden(model), sentences))
+            stored |= quantised_by_onnxruntime(model, folder)
+    near: dict[str, float] = {}
+    runs: dict[str, Run | Apart] = {}
+    if sentences is not None or threads == 1:
+        opened = {name: one.open(threads) for name, one in stored.items()}
+        near = {} if sentences is None else cosines(opened, _hidden(model), sentences)
+        runs |= opened
+    if threads > 1:
+        runs = {name: Apart(one.open_apart, threads) for name, one in stored.items()}
+        for run in runs.values():
+            assert isinstance(run, Apart)
+            stack.callback(run.process.shutdown)
+    return Runners(name, runs, near)
 
 
-def exported_runs(model: Any, sentences: Mapping[str, Tensor], folder: Path) -> dict[str, Run]:
-    """The model in 8 bits in onnxruntime: our compiled operator, the exact softmax, Softermax of standard operators."""
-    made: dict[str, Run] = {}
+def exported(model: Any, sentences: Mapping[str, Tensor], folder: Path) -> dict[str, Stored]:
+    """The model in 8 bits for onnxruntime: our compiled operator, the exact softmax, Softermax of standard operators."""
+    made: dict[str, Stored] = {}
     for name, operator in ((OURS, "custom"), (EXACT, "standard"), (STANDARD, "standard")):
         copied = copy.deepcopy(model)
         use_softmax(copied) if name == EXACT else enable(copied, SPEC)
         quantization.quantize(copied, [sentences])
         path = folder / f"{len(made)}.onnx"
         export_model(copied, path, TOLERANCE, operator)  # type: ignore[arg-type]
-        made[name] = _run(session(path))
+        made[name] = Stored("exported", path)
     return made
 
 
@@ -208,7 +259,7 @@ class _Hidden(torch.nn.Module):
         return self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # type: ignore[no-any-return]
 
 
-def onnxruntime_runs(model: Any, folder: Path, threads: int) -> dict[str, Run]:
+def quantised_by_onnxruntime(model: Any, folder: Path) -> dict[str, Stored]:
     """The model after onnxruntime's dynamic quantisation, plain and fused."""
     need("onnxruntime", "onnx")
     optimizer: Any = need("onnxruntime.transformers.optimizer", "onnx")
@@ -233,7 +284,7 @@ def onnxruntime_runs(model: Any, folder: Path, threads: int) -> dict[str, Run]:
     for name, file in ((DYNAMIC, "plain"), (FUSED, "fused")):
         small = folder / f"{file}-int8.onnx"
         quantise_dynamic(folder / f"{file}.onnx", small)
-        made[name] = _session(small, threads)
+        made[name] = Stored("onnxruntime", small)
     return made
 
 
@@ -257,10 +308,6 @@ def plain_session(path: Path, threads: int) -> Any:
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def _session(path: Path, threads: int) -> Run:
-    return _run(plain_session(path, threads))
 
 
 def _run(session: Any) -> Run:

@@ -8,7 +8,7 @@ from typing import Any
 from softermax.paper import figures as paper
 from softermax.report import verdict
 from softermax.report.document import Chart, Origin, ReportTable, Section, Series
-from softermax.report.names import LIBRARIES, SCHEMES
+from softermax.report.names import BASELINES, LIBRARIES, SCHEMES
 from softermax.report.sources import MeasuredRow, Sources
 from softermax.report.verdict import Comparison
 
@@ -18,7 +18,8 @@ _COMPONENTS = 8
 
 def pe_rows(sources: Sources, stored: str = "pe") -> tuple[list[MeasuredRow], list[Origin]]:
     """What the PE costs, by width, library, scheme, baseline and sequence; ``stored`` is ``pe`` or ``pe-sweep``."""
-    rows, origins = sources.rows("pe", stored, ("width", "sequence", "library", "scheme", "baseline"))
+    names = (stored, "generic/pe") if stored == "pe" else (stored,)
+    rows, origins = sources.rows("pe", names, ("width", "sequence", "library", "scheme", "baseline"))
     for row in rows:
         row.setdefault("baseline_energy_pj", row["energy_pj"] / row["energy_ratio"])
     return rows, origins
@@ -36,7 +37,7 @@ def section(sources: Sources) -> Section:
         tables=[_measured(rows, said["sequence"])] if rows else [],
         charts=_components(rows),
         notes=[
-            "Gates are simulated, memories are modelled, control and wires between the parts are left out of both designs.",
+            "Gates are simulated, memories are CACTI's, control and wires between the parts are left out of both designs.",
             *_common(rows),
             *(result["notes"] if result else []),
         ],
@@ -45,8 +46,15 @@ def section(sources: Sources) -> Section:
 
 
 def _judged(rows: Sequence[MeasuredRow], said: dict[str, Any]) -> list[Comparison]:
-    like = [row for row in rows if row["baseline"] == "two-pass" and row["scheme"] in ("fixed", "deferred")]
-    like.sort(key=lambda row: (row["scheme"] != "fixed", row["library"] != "nangate45", -row["width"]))
+    like = [row for row in rows if row["baseline"] in BASELINES and row["scheme"] in ("fixed", "deferred")]
+    like.sort(
+        key=lambda row: (
+            row["scheme"] != "fixed",
+            row["baseline"] == "generic",
+            row["library"] != "nangate45",
+            -row["width"],
+        )
+    )
     found = []
     for row in like:
         place = (
@@ -55,7 +63,7 @@ def _judged(rows: Sequence[MeasuredRow], said: dict[str, Any]) -> list[Compariso
         own = " (ours)" if row["scheme"] != "fixed" else ""
         wide = "" if row["width"] == said["width"] else f"; the paper's is {said['width']} wide"
         for measure, printed in said["ratios"].items():
-            name = f"PE, {measure}, {place}{own}"
+            name = f"PE, {measure} over {BASELINES[row['baseline']]}, {place}{own}"
             found.append(verdict.ratio(name, printed, row[f"{measure}_ratio"], row["measured"] + wide))
     if not any(row["width"] == said["width"] for row in like):
         why = "softermax reproduce --full --stage pe measures it"

@@ -30,7 +30,9 @@ def section(sources: Sources) -> Section:
         if not any(c.name.startswith(f"{width} wide") for c in comparisons):
             why = "" if missing else "softermax reproduce --full --stage pe measures it"
             comparisons.append(verdict.slope(f"{width} wide", [], [], why))
-    energies = ReportTable("µJ per head", ["wide", "library", "tokens", "FP16, two passes", *SCHEMES], table)
+    energies = ReportTable(
+        "µJ per head", ["wide", "library", "tokens", "lean FP16, two passes", *SCHEMES], table
+    )
     return Section(
         "sweep", said["where"], said["title"], said["claim"],
         stages=["pe"],
@@ -93,7 +95,15 @@ def _ratios(library: str, swept: Sequence[_Sweep]) -> Chart:
                 series.append(Series(name, [at.get(length) for length in lengths]))
     title = f"Energy of Q·Kᵀ and softmax of one head over FP16's, {LIBRARIES.get(library, library)}"
     return Chart(
-        f"sweep-{library}", title, "lines", lengths, series, "tokens", "energy ratio", 1.0, "FP16, two passes"
+        f"sweep-{library}",
+        title,
+        "lines",
+        lengths,
+        series,
+        "tokens",
+        "energy ratio",
+        1.0,
+        "lean FP16, two passes",
     )
 
 

@@ -5,29 +5,61 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from softermax.rivals.designs.arrays import Array, cast, look_up, namespace
 from softermax.rivals.designs.bfloat16 import bf16_values, bf16_words
+from softermax.rivals.designs.exact import softmax
 from softermax.rivals.designs.interface import About, Needs, Rival, kept
 
 BETA, GAMMA = 2.5, 100.0
 """Where the authors' training starts."""
+ONE = 0x3F80
+"""1 in BF16."""
+_ROWS, _TRIED = 256, 64
+"""Rows that a constant is fitted to at most, and constants that are tried."""
+
+
+def nearest_beta(scores: Array, mask: Array | None = None) -> float:
+    """The beta that, with a gamma of 1, is nearest to the softmax of these rows: the least L1.
+
+    For one row it is the logarithm of its sum. Those of rows lie far apart, so that a mean of the sums is that of a few
+    rows and a median makes those few burst: quantiles of the logarithms are tried.
+    """
+    xp = namespace(scores)
+    x = cast(scores, "float64").reshape(-1, scores.shape[-1])
+    keep = kept(scores, mask).reshape(x.shape)
+    rows = xp.any(keep, axis=-1)
+    x, keep = x[rows], keep[rows]
+    every = max(1, len(x) // _ROWS)
+    x, keep = x[::every], keep[::every]
+    if not len(x):
+        return 0.0
+    exact = softmax(x, keep)
+    x = xp.where(keep, x, -math.inf)
+    highest = xp.amax(x, axis=-1)
+    sums = highest + xp.log(xp.sum(xp.exp(x - highest[:, None]), axis=-1))
+    tried = [float(xp.quantile(sums, share)) for share in np.linspace(0, 1, _TRIED + 1).tolist()]
+    errors = [float(xp.sum(xp.abs(xp.exp(xp.clip(x - beta, None, 0.0)) - exact))) for beta in tried]
+    return tried[int(np.argmin(errors))]
 
 
 @dataclass(frozen=True)
 class ConSmax(Rival):
     """Liu et al., ICCAD 2024: an int8 score is two nibbles, each with a table of 16 BF16 numbers, and one BF16 product.
 
-    Uncalibrated it stands for a trained model as well as constants can: gamma is the mean of the rows' sums.
+    The product stays BF16 and saturates at 1, as the authors' conversion to int8 does at its largest word.
+    Calibrated it stands for a trained model as well as a constant can: `nearest_beta`.
     """
 
     name: str = "consmax"
     beta: float | None = None
     gamma: float | None = None
 
+    per_head: ClassVar[bool] = True
     about: About = About(
         title="ConSmax",
         sources=(
@@ -52,11 +84,7 @@ class ConSmax(Rival):
         found = super().calibrated(scores, mask)
         if found.gamma is not None:
             return found
-        xp = namespace(scores)
-        e = xp.exp(cast(scores, "float64"))
-        sums = xp.sum(e if mask is None else xp.where(mask, e, 0.0), axis=-1)
-        # Rows without an element add up to nothing.
-        return dataclasses.replace(found, beta=0.0, gamma=float(sums.mean()) or 1.0)
+        return dataclasses.replace(found, beta=nearest_beta(scores, mask), gamma=1.0)
 
     @property
     def constant(self) -> float:
@@ -71,11 +99,14 @@ class ConSmax(Rival):
         low = self.constant * np.exp(self.step * np.arange(16))
         return bf16_words(high.astype(np.float32)), bf16_words(low.astype(np.float32))
 
+    def products(self, raw: Array) -> Array:
+        """BF16 words before they saturate."""
+        high, low = self.tables()
+        return bf16_words(bf16_values(look_up(high, (raw >> 4) + 8)) * bf16_values(look_up(low, raw & 15)))
+
     def words(self, raw: Array, mask: Array | None = None) -> Array:
         xp = namespace(raw)
-        high, low = self.tables()
-        product = bf16_values(look_up(high, (raw >> 4) + 8)) * bf16_values(look_up(low, raw & 15))
-        return xp.where(kept(raw, mask), bf16_words(product), 0)
+        return xp.where(kept(raw, mask), xp.clip(self.products(raw), 0, ONE), 0)
 
     def probabilities(self, raw: Array, mask: Array | None = None) -> Array:
         return cast(bf16_values(self.words(raw, mask)), "float64")

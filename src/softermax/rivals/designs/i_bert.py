@@ -61,6 +61,10 @@ class IBert(Normalised):
         confidence="same bits as the authors' code",
         needs=Needs(multipliers=5),
         takes="int8 (int32 in the authors' models)",
+        claims=(
+            "RoBERTa-Base and -Large on GLUE, after QAT: as FP32 or slightly above",
+            "T4 GPU, over FP32: 2.4x to 4.0x",
+        ),
     )
 
     @property

@@ -66,6 +66,9 @@ class Rival(ABC):
     scale: float | None = None
     """What a step of a score word is worth; None: `calibrated` takes it from the scores at hand."""
 
+    per_head: ClassVar[bool] = False
+    """Whether a model has constants of this design for every head, not for every layer."""
+
     @property
     @abstractmethod
     def gives(self) -> str:

@@ -71,9 +71,10 @@ def datasheet(unit: Unit, name: str, component: Unit | AxiStream | None = None) 
         "",
     ]
     called = {"slices": "s_axis", "probabilities": "m_axis"} if isinstance(component, AxiStream) else {}
-    events = [
-        Event(called.get(event.stream, event.stream), event.cycles, event.meaning) for event in unit.timing()
-    ]
+    events = []
+    for event in unit.timing():
+        name = called.get(event.stream, event.stream)
+        events.append(Event(name, event.cycles, event.meaning.replace(f"`{event.stream}`", f"`{name}`")))
     lines += [f"- {event.meaning}" for event in events] + ["", "```", *_diagram(ports, events), "```", ""]
     lines += [
         "As [WaveJSON](https://wavedrom.com/):",
@@ -145,7 +146,7 @@ def _paths(component: Unit | AxiStream) -> list[str]:
         "|---|---|---|",
     ]
     for output in found:
-        driver = "a register" if output.registered else "logic"
+        driver = "a register, or constant" if output.registered else "logic"
         reached = ", ".join(f"`{name}`" for name in output.reached_from)
         lines.append(f"| `{output.name}` | {driver} | {reached or 'none'} |")
     ports = streams(component)

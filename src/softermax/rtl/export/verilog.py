@@ -18,18 +18,12 @@ from softermax.rtl.export.module import text_of
 from softermax.rtl.export.names import KEYWORDS, module_names, port_names
 from softermax.rtl.export.rtlil import read
 
-_LINT_OFF = """\
-// Unsigned operands are meant to be extended with zeros, and of a sum the lower bits to be taken.
-// Of cases that overlap the first one counts.
-// verilator lint_off WIDTHEXPAND
-// verilator lint_off WIDTHTRUNC
-// verilator lint_off CASEOVERLAP
+_MEANT = """\
+// Unsigned operands are meant to be extended with zeros, and of a sum the lower bits to be taken: the others are unused.
+// Of cases that overlap the first one counts. All modules of a design are in one file.
 """
-_LINT_ON = """\
-// verilator lint_on WIDTHEXPAND
-// verilator lint_on WIDTHTRUNC
-// verilator lint_on CASEOVERLAP
-"""
+_LINTS = ("WIDTHEXPAND", "WIDTHTRUNC", "UNUSEDSIGNAL", "CASEOVERLAP", "DECLFILENAME")
+"""Off from the first module to the last, and on again for whatever file comes next."""
 
 
 def to_readable_verilog(component: wiring.Component, name: str, header: str = "") -> str:
@@ -45,7 +39,8 @@ def to_readable_verilog(component: wiring.Component, name: str, header: str = ""
     parts = [
         _comment(about.get(module.name, "")) + text_of(module, called, ports) for module in modules.values()
     ]
-    return _comment(header) + _LINT_OFF + "\n" + "\n".join(parts) + "\n" + _LINT_ON
+    off, on = ("".join(f"// verilator lint_{how} {name}\n" for name in _LINTS) for how in ("off", "on"))
+    return _comment(header) + _MEANT + off + "\n" + "\n".join(parts) + "\n" + on
 
 
 def _described(fragment: Fragment, path: str) -> Iterator[tuple[str, str]]:

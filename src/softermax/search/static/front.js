@@ -2,7 +2,7 @@
 // how its Verilog is made. The explorer and the report both show this; neither needs anything else for it.
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 640, HEIGHT = 300, LEFT = 56, BOTTOM = 36, TOP = 12, RIGHT = 16;
+const WIDTH = 640, HEIGHT = 340, LEFT = 56, BOTTOM = 36, TOP = 12, RIGHT = 16;
 
 const drawn = (name, attributes, text) => {
   const element = document.createElementNS(SVG, name);
@@ -31,6 +31,15 @@ const described = ({ name, area, energy, l1 }) =>
 function logarithmic(values, from, to) {
   const low = Math.log(Math.min(...values)), high = Math.log(Math.max(...values));
   return (value) => from + ((Math.log(value) - low) / (high - low || 1)) * (to - from);
+}
+
+/** 1, 2 and 5 times powers of ten within the values' own range. */
+function ticks(values) {
+  const low = Math.min(...values), high = Math.max(...values), found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) {
+    found.push(...[1, 2, 5].map((digit) => Number(`${digit}e${power}`)).filter((tick) => low <= tick && tick <= high));
+  }
+  return found;
 }
 
 const FIGURES = [
@@ -98,13 +107,26 @@ export function showFront(box, note, points, choose = () => {}) {
   const shown = points.filter((point) => point.l1 > 0);
   const x = logarithmic(shown.map((p) => p.area), LEFT + 10, WIDTH - RIGHT - 10);
   const y = logarithmic(shown.map((p) => p.l1), HEIGHT - BOTTOM - 10, TOP + 10);
-  const size = logarithmic(shown.map((p) => p.energy), 4, 10);
+  const size = logarithmic(shown.map((p) => p.energy), 3, 8);
   const svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "front" });
   svg.append(
     drawn("path", { class: "axis", d: `M${LEFT},${TOP}V${HEIGHT - BOTTOM}H${WIDTH - RIGHT}` }),
-    drawn("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, "area, µm² (logarithmic)"),
-    drawn("text", { x: -HEIGHT / 2, y: 16, transform: "rotate(-90)", "text-anchor": "middle" }, "L1 to softmax (logarithmic)"),
+    drawn("text", { x: (LEFT + WIDTH) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, "area, µm² (logarithmic)"),
+    drawn("text", { x: -HEIGHT / 2, y: 12, transform: "rotate(-90)", "text-anchor": "middle" }, "L1 to softmax (logarithmic)"),
   );
+  const floor = HEIGHT - BOTTOM;
+  for (const tick of ticks(shown.map((p) => p.area))) {
+    svg.append(
+      drawn("path", { class: "tick", d: `M${x(tick)},${TOP}V${floor}` }),
+      drawn("text", { x: x(tick), y: floor + 12, "text-anchor": "middle" }, tick.toLocaleString("en")),
+    );
+  }
+  for (const tick of ticks(shown.map((p) => p.l1))) {
+    svg.append(
+      drawn("path", { class: "tick", d: `M${LEFT},${y(tick)}H${WIDTH - RIGHT}` }),
+      drawn("text", { x: LEFT - 4, y: y(tick) + 3, "text-anchor": "end" }, String(tick)),
+    );
+  }
   const labels = [];
   for (const point of shown) {
     const shape = mark(point, x(point.area), y(point.l1), size(point.energy));

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 from softermax.executor import each
 from softermax.progress import Progress, silent
+from softermax.results import Envelope
 from softermax.rivals import PREFIX
 from softermax.rtl.rivals.registry import built, get_hardware
 from softermax.rtl.sizes import check_buildable
@@ -28,6 +29,7 @@ from softermax.spec import SoftermaxSpec
 
 PRESETS = ("paper", "lean", "lean-row-scaled")
 BASELINES = ("two-pass", "generic")
+_FP16 = ("two-pass", "generic", "online")
 TOP = "top"
 
 
@@ -170,6 +172,22 @@ def build_fpga_table(
     found = each(place_order, list(orders), workers, progress, lambda order: order.label, ray)
     rows = [FpgaRow.of(order, placed) for order, placed in found.items()]
     return FpgaTable(rows, orders[0].seed if orders else SEED, note)
+
+
+def kept_beside(table: FpgaTable, stored: Envelope) -> FpgaTable:
+    """The table with those rows of a stored one that it has not: family by family, ours, then baselines, then rivals."""
+    if stored.notes["seed"] != table.seed:
+        raise ValueError(
+            f"stored rows have the seed {stored.notes['seed']}, these {table.seed}: place all designs"
+        )
+    fresh = {(row.family, row.width, row.unit, row.design) for row in table.rows}
+    before = [FpgaRow(**row) for row in stored.rows]
+    rows = [row for row in before if (row.family, row.width, row.unit, row.design) not in fresh] + table.rows
+    families = list(dict.fromkeys(row.family for row in rows))
+    rows.sort(
+        key=lambda row: (families.index(row.family), row.design.startswith(PREFIX), row.design in _FP16)
+    )
+    return FpgaTable(rows, table.seed, table.note)
 
 
 def _baseline(design: Design) -> str:

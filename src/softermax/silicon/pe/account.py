@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softermax.silicon.memory import BY_CACTI, GLOBAL_BUFFER_BANK, Memory, Node, node_of, sensitivity
+from softermax.silicon.memory import AS_PUBLISHED, GLOBAL_BUFFER_BANK, Memory, Node, node_of, sensitivity
 from softermax.silicon.pe.counts import Workload
 from softermax.silicon.pe.measurement import DEFERRED, LEAN_SCHEMES, PEFigures
 from softermax.silicon.pe.table import (
     HALF_BITS,
+    MEMORIES,
     ON_READ,
     SEQUENCE,
     SHARED_BY,
@@ -77,7 +78,8 @@ LOGIC = ("MACs", "requantisation", UNNORMED, NORMALIZATION)
 def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
     """Our schemes against two passes: as counted, and with what a reviewer might change."""
     workload = Workload(sequence)
-    published = node_of(measured.library)
+    published = node_of(measured.library, "published")
+    at_logic_voltage = published.at_logic_voltage()
     found: list[PEVariant] = []
 
     def compare(scheme: str, what: str, ours: PECost, theirs: PECost) -> None:
@@ -117,12 +119,10 @@ def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
             ours,
             two_passes(exponential_bits=HALF_BITS - 2),
         )
-        volts = published.at_logic_voltage()
+        compare(scheme, AS_PUBLISHED, *_with_memories(measured, scheme, workload, published))
         if published.published_voltage:
-            what = f"memories at the logic's {volts.voltage} V"
-            compare(scheme, what, *_with_memories(measured, scheme, workload, volts))
-        cacti = node_of(measured.library, "cacti")
-        compare(scheme, BY_CACTI, *_with_memories(measured, scheme, workload, cacti))
+            what = f"{AS_PUBLISHED}, at the logic's {published.voltage} V"
+            compare(scheme, what, *_with_memories(measured, scheme, workload, at_logic_voltage))
         on_read = softermax_cost(measured, scheme + ON_READ, workload)
         compare(scheme, "normalised on read, in both designs", on_read, two_passes(on_read=True))
         compare(
@@ -131,13 +131,6 @@ def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
             on_read,
             _anew(measured, two_passes(on_read=True, max_while_written=True), sequence),
         )
-        if published.published_voltage:
-            compare(
-                scheme,
-                f"normalised on read, memories at the logic's {volts.voltage} V",
-                softermax_cost(measured, scheme + ON_READ, workload, volts),
-                two_passes(node=volts, on_read=True),
-            )
         compare(scheme, "one PE to a Normalization unit", *_alone(measured, scheme, workload))
         compare(f"{scheme}, softmax alone", "without what both designs share", _own(ours), _own(counted))
         compare(
@@ -198,7 +191,7 @@ def _anew(measured: PEFigures, theirs: PECost, sequence: int) -> PECost:
     )
     parts = dict(theirs.components)
     kept = parts.pop("global buffer, exponentials").energy_pj
-    bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False).read_pj(node_of(measured.library))
+    bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False).read_pj(node_of(measured.library, MEMORIES))
     read = min(kept, sequence**2 * (HALF_BITS + 1) / 64 * bank)
     division, scores = parts[NORMALIZATION], parts["global buffer, scores"]
     parts[NORMALIZATION] = ComponentCost(
@@ -225,7 +218,7 @@ def memory_sensitivity(measured: Sequence[PEFigures], sequence: int = SEQUENCE) 
     """Fixed output and deferred normalisation under every change of the memory model."""
     found = []
     for figures in measured:
-        for name, node in sensitivity(node_of(figures.library)).items():
+        for name, node in sensitivity(node_of(figures.library, MEMORIES)).items():
             fixed, deferred = pe_table([figures], [sequence], ["fixed", DEFERRED], ["two-pass"], node)
             ratios = (fixed.area_ratio, deferred.area_ratio, fixed.energy_ratio, deferred.energy_ratio)
             rounded = [round(ratio, 4) for ratio in ratios]

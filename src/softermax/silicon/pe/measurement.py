@@ -119,11 +119,12 @@ def measure_pe(
     designs = designs_of(config, baselines)
     found = each(work, designs, workers, progress, lambda design: f"{design.label}, {library_name}", ray)
     lanes = {design.name: figures for design, figures in found.items() if isinstance(design, LaneDesign)}
-    units = {_key(unit): figures for unit, figures in found.items() if isinstance(unit, Unit)}
+    units = {key_of(unit): figures for unit, figures in found.items() if isinstance(unit, Unit)}
     return PEFigures(library_name, config, clock, lanes, units, scores[0].name, data.name, note or no_scores)
 
 
-def _key(unit: Unit) -> tuple[str, str]:
+def key_of(unit: Unit) -> tuple[str, str]:
+    """By unit and design."""
     return unit.name, unit.baseline if isinstance(unit, BaselineUnit) else unit.shown
 
 

@@ -2,7 +2,7 @@
 
 PEFigures at gate level, with glitches and operands of a real model (`softermax.silicon.pe.measurement`): a MAC lane, a
 requantisation lane, the softmax units. Counted in the simulation of the RTL's schedule (`softermax.silicon.pe.counts`):
-every access to every memory. Modelled (`softermax.silicon.memory`): what an access to a memory costs, its area
+every access to every memory. Modelled by CACTI (`softermax.silicon.memory`): what an access to a memory costs, its area
 and leakage. Control and the wires between the parts are in neither design's figures.
 
 The work begins with operands in the global buffer and ends when what P·V takes is there: probabilities, or with deferred
@@ -36,6 +36,8 @@ _WRITTEN = ("fixed", "row-scaled", *LEAN_SCHEMES, DEFERRED)
 SCHEMES = (*_WRITTEN, *(scheme + ON_READ for scheme in _WRITTEN))
 SEQUENCE: int = paper_figures()["pe"]["sequence"]
 """The paper's."""
+MEMORIES = "cacti"
+"""What a PE's memories cost, unless told otherwise."""
 SHARED_BY = 4
 """PEs that share a Normalization unit."""
 TWO_PASSES = ("two-pass", "generic")
@@ -171,7 +173,7 @@ class _Adding:
 
     def __init__(self, measured: PEFigures, counts: dict[str, int], node: Node | None, pes: int) -> None:
         self._measured, self._counts, self._pes = measured, counts, pes
-        self._node = node or node_of(measured.library)
+        self._node = node or node_of(measured.library, MEMORIES)
         self._config: PEConfig = measured.config
         self._parts: dict[str, ComponentCost] = {}
         self._bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False)

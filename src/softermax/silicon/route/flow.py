@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +20,9 @@ from softermax.silicon.jobs import GateJob
 from softermax.silicon.library import Library
 from softermax.silicon.netlist import Netlist
 from softermax.silicon.power import Energy, energy_of
+from softermax.silicon.route.activity import switching
 from softermax.silicon.route.netlist import BUFFERS, routed
-from softermax.silicon.route.openroad import Layout, LayoutOptions, lay_out
+from softermax.silicon.route.openroad import Detailed, Layout, LayoutOptions, lay_out, power_w
 from softermax.silicon.simulation import Simulator
 from softermax.silicon.timing import analyse
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from softermax.silicon.stimuli import Scores
     from softermax.silicon.units import Unit
 
-SOURCES = (*METER, "silicon/route/flow.py", "silicon/route/netlist.py")
+SOURCES = (
+    *METER,
+    *(f"silicon/route/{name}.py" for name in ("activity", "flow", "layout", "netlist")),
+)
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,15 @@ class Added:
     skew_ns: float
     hold_slack_ns: float
     core_um2: float
-    violations: int | None
+    detailed: Detailed | None
 
 
 @dataclass(frozen=True)
 class RoutedResult(Result):
     added: Added | None = None
+    openroad_pj: dict[str, float] = field(default_factory=dict)
+    """Picojoules per element that OpenROAD's own power report comes to with the transitions that were simulated, glitches among
+    them, by kind of scores: of the first one alone."""
 
 
 def measure_routed(
@@ -66,20 +73,21 @@ def measure_routed(
     content = key(unit.rtlil(), library.content, clock_ns, layout, contents, sources=SOURCES)
 
     def make(partial: Path) -> None:
-        made = _measured(unit, netlist, layout, clock_ns, jobs)
+        made = _measured(unit, netlist, layout, clock_ns, jobs, options.python)
         partial.write_text(json.dumps(asdict(made)), encoding="utf-8")
 
     def read(path: Path) -> RoutedResult:
         values = json.loads(path.read_text(encoding="utf-8"))
         values["energy"] = [EnergyResult(**entry) for entry in values["energy"]]
-        values["added"] = Added(**values["added"])
+        detailed = values["added"]["detailed"]
+        values["added"] = Added(**values["added"] | {"detailed": Detailed(**detailed) if detailed else None})
         return RoutedResult(**values | unit.described())
 
     return kept(cache_dir("silicon", "routed") / f"{content}.json", make, read)
 
 
 def _measured(
-    unit: Unit, before: Netlist, layout: Layout, clock_ns: float, jobs: Mapping[str, GateJob]
+    unit: Unit, before: Netlist, layout: Layout, clock_ns: float, jobs: Mapping[str, GateJob], python: str
 ) -> RoutedResult:
     netlist = routed(layout, before)
     ideal = netlist.without_tree()
@@ -87,13 +95,19 @@ def _measured(
     simulator = Simulator(ideal, at_once)
     period = clock_ns if at_once.meets else clock_ns - at_once.slack_ns
     energy: list[EnergyResult] = []
+    reported: dict[str, float] = {}
     words = 0
     for name, job in jobs.items():
         for mode in (ZERO_DELAY, GLITCHES):
             activity = simulator.run(job.inputs, period if mode == GLITCHES else None, job.counted_from)
             words += require_equal(job, activity, f"routed {unit.label} in {netlist.library.name}, {mode}")
-            spent = energy_of(netlist.with_tree(activity), with_tree)
-            energy.append(_per_element(name, mode, spent, job.elements))
+            whole = netlist.with_tree(activity)
+            energy.append(_per_element(name, mode, energy_of(whole, with_tree), job.elements))
+            if mode == GLITCHES and not reported:
+                watts = power_w(layout, before, clock_ns, switching(whole, job), python)
+                cycles = activity.copies * activity.cycles
+                # W times ns are 1e3 pJ.
+                reported[name] = watts * clock_ns * 1e3 * cycles / job.elements
     wires = before.loads(before.library.wire)[1]
     added = Added(
         tree_cells=len(netlist.tree_cells),
@@ -106,7 +120,7 @@ def _measured(
         skew_ns=layout.skew_ns,
         hold_slack_ns=layout.hold_slack_ns,
         core_um2=layout.core_um2,
-        violations=layout.violations,
+        detailed=layout.detailed,
     )
     return RoutedResult(
         **unit.described(),
@@ -124,6 +138,7 @@ def _measured(
         words_equal=words,
         energy=energy,
         added=added,
+        openroad_pj=reported,
     )
 
 

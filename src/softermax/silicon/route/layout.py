@@ -1,9 +1,10 @@
-"""From a mapped netlist to a layout, by OpenROAD: a script for a Python that has it, never imported by the package.
+"""From a mapped netlist to a layout, by OpenROAD, and the power of one: a script for a Python that has it, never imported by the package.
 
     python layout.py JOB.json
 
-`softermax.silicon.route.openroad` writes ``JOB.json`` and reads the answer, ``layout.json`` beside it: the netlist as it was placed
-and routed, the capacitance of every net's wire, the slacks. An error is one line in ``error`` beside it.
+`softermax.silicon.route.openroad` writes ``JOB.json`` and reads the answer, ``answer.json`` beside it: the netlist as it was placed
+and routed, the capacitance of every net's wire, the slacks. A job with ``activity`` is a layout already; its answer is the power that
+OpenROAD reports for it. An error is one line in ``error`` beside it.
 """
 
 from __future__ import annotations
@@ -142,14 +143,17 @@ class Flow:
         self.tcl(f"estimate_parasitics -global_routing -spef_file {{{self.folder / 'wires.spef'}}}")
         self.follow_tree()
 
-    def violations(self) -> int | None:
-        """Of detailed routing, if it is asked for."""
+    def detailed(self) -> dict[str, Any] | None:
+        """Every wire in its track, if it is asked for: violations of design rules, and the wires' length."""
         if not self.job["detailed"]:
             return None
         self.tcl(f"set_thread_count {self.job['threads']}")
         report = self.folder / "violations"
         self.tcl(f"detailed_route -output_drc {{{report}}} -verbose 0")
-        return len(re.findall(r"^\s*violation type", report.read_text(), re.M)) if report.is_file() else 0
+        found = re.findall(r"^\s*violation type", report.read_text(), re.M) if report.is_file() else []
+        wires = [wire for net in self.signals() if (wire := net.getWire()) is not None]
+        length = sum(wire.getLength() for wire in wires)
+        return {"violations": len(found), "wire_um": float(self.block.dbuToMicrons(length))}
 
     def wires_ff(self) -> dict[str, float]:
         """The wire's capacitance of every net, without its pins."""
@@ -187,6 +191,28 @@ class Flow:
         terms = [term for term in self.block.getBTerms() if term.getSigType() not in _CONSTANTS]
         return {t.getName(): _CONSTANTS.get(t.getNet().getSigType(), t.getNet().getName()) for t in terms}
 
+    def text(self, command: str) -> str:
+        """What a command writes into a file."""
+        path = self.folder / "written"
+        self.tcl(f"{command} {{{path}}}")
+        return path.read_text(encoding="utf-8")
+
+    def power(self) -> dict[str, Any]:
+        """In watts, of a layout whose every driver switches as the job says: transitions per cycle, share of time that it is high."""
+        self.constraints()
+        self.tcl("set_propagated_clock [get_clocks core]")
+        self.tcl(f"read_spef {{{self.folder / 'wires.spef'}}}")
+        for kind, found in self.job["activity"].items():
+            for name, transitions, high in found:
+                where = f"[get_{kind} {{{name}}}]"
+                option = "-input_ports" if kind == "ports" else "-pins"
+                self.tcl(f"set_power_activity {option} {where} -activity {transitions:.6g} -duty {high:.6g}")
+        text = self.text("report_power -digits 9 >")
+        parts = dict(re.findall(r"^(\w+)\s+(?:\S+\s+){3}(\S+)\s+\S+%$", text, re.M))
+        if "Total" not in parts:
+            raise LayoutError(f"report_power: its answer has no total: {text[:200]}")
+        return {name.lower(): float(value) for name, value in parts.items()}
+
     def run(self) -> dict[str, Any]:
         self.floorplan()
         self.constraints()
@@ -204,7 +230,9 @@ class Flow:
             "skew_ns": max(arrivals) - min(arrivals),
             "wire_um": self.wire_um(),
             "core_um2": self.block.dbuToMicrons(core.dx()) * self.block.dbuToMicrons(core.dy()),
-            "violations": self.violations(),
+            "verilog": self.text("write_verilog"),
+            "spef": (self.folder / "wires.spef").read_text(encoding="utf-8"),
+            "detailed": self.detailed(),
         }
 
 
@@ -213,11 +241,13 @@ def main(path: Path) -> int:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     folder = path.parent
     try:
-        answer = Flow(json.loads(path.read_text(encoding="utf-8")), folder).run()
+        job = json.loads(path.read_text(encoding="utf-8"))
+        flow = Flow(job, folder)
+        answer = flow.power() if "activity" in job else flow.run()
     except LayoutError as error:
         (folder / "error").write_text(str(error), encoding="utf-8")
         return 1
-    (folder / "layout.json").write_text(json.dumps(answer), encoding="utf-8")
+    (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     sys.stdout.flush()
     # The wheel may crash when the interpreter takes its objects down; everything is written by now.
     os._exit(0)

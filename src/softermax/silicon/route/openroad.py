@@ -1,4 +1,4 @@
-"""OpenROAD in a process of its own: where it is, and one layout, made again if the process crashes."""
+"""OpenROAD in a process of its own: where it is, one layout, and a layout's power, each made again if the process crashes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from softermax.cache import cache_dir, kept, key
 from softermax.silicon import verilog
 from softermax.silicon.netlist import Netlist
+from softermax.silicon.route.activity import Switching
 from softermax.silicon.route.technology import job_of
 
 ATTEMPTS = 4
@@ -41,6 +43,15 @@ class LayoutError(ValueError):
 
 
 @dataclass(frozen=True)
+class Detailed:
+    """What detailed routing came to."""
+
+    violations: int
+    """Of design rules."""
+    wire_um: float
+
+
+@dataclass(frozen=True)
 class Layout:
     """A design as it was placed and routed."""
 
@@ -55,14 +66,18 @@ class Layout:
     """From the clock's port to a flip-flop, on average."""
     skew_ns: float
     wire_um: float
+    """Of global routing."""
     core_um2: float
-    violations: int | None
-    """Of design rules after detailed routing; None without it."""
+    detailed: Detailed | None
+    verilog: str = field(repr=False)
+    spef: str = field(repr=False)
+    """The same netlist and wires as OpenROAD writes them, for its own power report."""
 
     @classmethod
     def read(cls, path: Path) -> Layout:
         values = json.loads(gzip.decompress(path.read_bytes()))
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
+        found = {field.name: values[field.name] for field in fields(cls)}
+        return cls(**found | {"detailed": Detailed(**found["detailed"]) if found["detailed"] else None})
 
 
 @dataclass(frozen=True)
@@ -116,19 +131,32 @@ def lay_out(netlist: Netlist, clock_ns: float, options: LayoutOptions) -> Layout
     return best
 
 
-def _layout(netlist: Netlist, clock_ns: float, options: LayoutOptions, setup_margin_ns: float) -> Layout:
-    """A netlist's layout, or the one that is kept of it."""
-    text = verilog.mapped(netlist)
+def power_w(layout: Layout, netlist: Netlist, clock_ns: float, switching: Switching, python: str) -> float:
+    """What OpenROAD's own power report says of a layout that switches so."""
+    job = _job(netlist, clock_ns) | {"activity": switching}
+    texts = {"netlist.v": layout.verilog, "wires.spef": layout.spef}
+    return float(json.loads(_run(texts, job, python, netlist.name))["total"])
+
+
+def _job(netlist: Netlist, clock_ns: float) -> dict[str, Any]:
+    """What a job says of its design, whatever is to be done with it."""
     inputs = [verilog.port_bit(port, i) for port, bits in netlist.inputs.items() for i in range(len(bits))]
     clock = next((name for name, bits in netlist.inputs.items() if netlist.clock in bits), None)
     if clock is None:
         raise ValueError(f"{netlist.name}: it has no clock; a layout with a clock tree needs one")
-    job = job_of(netlist.library) | {
-        "verilog": "mapped.v",
+    return job_of(netlist.library) | {
+        "verilog": "netlist.v",
         "top": verilog.MODULE,
         "clock": verilog.port_bit(clock, 0),
         "inputs": inputs,
         "clock_ns": clock_ns,
+    }
+
+
+def _layout(netlist: Netlist, clock_ns: float, options: LayoutOptions, setup_margin_ns: float) -> Layout:
+    """A netlist's layout, or the one that is kept of it."""
+    text = verilog.mapped(netlist)
+    job = _job(netlist, clock_ns) | {
         "setup_margin_ns": setup_margin_ns,
         "hold_margin_ns": HOLD_MARGIN_NS,
         "utilisation": options.utilisation,
@@ -138,17 +166,20 @@ def _layout(netlist: Netlist, clock_ns: float, options: LayoutOptions, setup_mar
     content = key(text, netlist.library.content, portable, options.version, sources=SOURCES)
 
     def make(partial: Path) -> None:
-        answer = _run(text, job | {"threads": os.cpu_count() or 1}, options.python, netlist.name)
+        given = job | {"threads": os.cpu_count() or 1}
+        answer = _run({job["verilog"]: text}, given, options.python, netlist.name)
         partial.write_bytes(gzip.compress(answer, 1))
 
     return kept(cache_dir("silicon", "layouts") / f"{netlist.name}-{content}.json.gz", make, Layout.read)
 
 
-def _run(text: str, job: dict[str, Any], python: str, name: str) -> bytes:
+def _run(texts: Mapping[str, str], job: dict[str, Any], python: str, name: str) -> bytes:
+    """The script's answer to a job that lies beside these files."""
     for _ in range(ATTEMPTS):
         with tempfile.TemporaryDirectory(prefix="softermax-") as path:
             folder = Path(path)
-            (folder / job["verilog"]).write_text(text, encoding="utf-8")
+            for file, text in texts.items():
+                (folder / file).write_text(text, encoding="utf-8")
             (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
             with (folder / "log").open("wb") as log:
                 # Run from there, where no module of ours has the name of one of theirs.
@@ -160,7 +191,7 @@ def _run(text: str, job: dict[str, Any], python: str, name: str) -> bytes:
                     cwd=folder,
                     check=False,
                 )
-            answer, error = folder / "layout.json", folder / "error"
+            answer, error = folder / "answer.json", folder / "error"
             said = (folder / "log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
             last = next((line for line in reversed(said) if "[ERROR" in line), "".join(said[-1:]))
             if answer.is_file() and done.returncode == 0:

@@ -22,6 +22,7 @@ def compared_rows(table: RouteTable) -> list[dict[str, object]]:
                 "area ratio, routed": after.area_ratio,
                 "energy ratio, mapped": before.energy_ratio,
                 "energy ratio, routed": after.energy_ratio,
+                "by OpenROAD's report": table.openroad_ratio(after),
                 "slack, ns": after.slack_ns,
                 "baseline's slack, ns": after.baseline_slack_ns,
             }
@@ -35,7 +36,7 @@ def route_sections(table: RouteTable) -> list[PageSection]:
     text = (
         f"Placed at {100 * table.options.utilisation:.0f} % utilisation and routed by OpenROAD {table.options.version}, with clock tree, power grid and timing repair. Energy is of our own simulator "
         f"on the routed netlists with the capacitance of their wires, with glitches, of {table.after.stimulus} scores; every routed netlist gave the words "
-        f"of its model, {words:,} of them. Slack is OpenROAD's, with wires and tree. What waits between the units of a whole softmax is modelled as before. "
+        f"of its model, {words:,} of them. OpenROAD's own power report is given the same transitions; it leaves out what drives the inputs. Slack is OpenROAD's, with wires and tree. What waits between the units of a whole softmax is modelled as before. "
     )
     text += (
         "These miss their clock:\n\n" + "\n".join(f"- {line}" for line in late)
@@ -46,7 +47,8 @@ def route_sections(table: RouteTable) -> list[PageSection]:
         text += f"\n\nGaussian scores only: {table.after.note}"
     added = (
         "`resized` cells have another drive strength than synthesis gave them; `buffers` are those of timing and drive repair. The clock's share is "
-        "of the energy: its nets, gates and tree. Wires are compared with what the wire load model took them for."
+        "of the energy: its nets, gates and tree. Wires are global routing's, compared with what the wire load model took them for; `violations` and "
+        "`detailed_wire_um` are of designs that were also routed in detail."
     )
     return [
         PageSection("Before and after layout", text, compared_rows(table)),

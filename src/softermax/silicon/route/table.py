@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from softermax.progress import Progress, silent, within
 from softermax.silicon import pdk
@@ -17,7 +17,7 @@ from softermax.silicon.route.technology import require_routable
 from softermax.silicon.stimuli import Scores
 from softermax.silicon.synthesis import CLOCK_GATES
 from softermax.silicon.table import Order, UnitRow, UnitTable, build_table
-from softermax.silicon.units import NORMALIZATION, SKIP_ZEROS, UNNORMED, baseline_unit
+from softermax.silicon.units import NORMALIZATION, SKIP_ZEROS, UNNORMED, BaselineUnit, Unit, baseline_unit
 from softermax.silicon.whole import BOTH, WHOLE
 
 _BEFORE = (
@@ -42,7 +42,7 @@ class RouteTable:
             if after.baseline:
                 theirs = self._added(after, self._theirs(after))
                 row |= {f"baseline_{name}": value for name, value in theirs.items()}
-            rows.append(row)
+            rows.append(row | {"openroad_energy_ratio": self.openroad_ratio(after)})
         return rows
 
     def designs(self) -> list[dict[str, object]]:
@@ -60,6 +60,7 @@ class RouteTable:
                     f"{clock_share(after, self.after.stimulus):.1%}",
                     "slack, ns": f"{before.slack_ns:.3f} to {after.slack_ns:.3f}",
                 }
+                | {"by OpenROAD's report": f"{self._openroad_pj([after]):.3f}"}
                 | _figures([_added_to(after)])
                 | {"wires over the wire load": round(_wire_ratio(after), 2)}
             )
@@ -69,7 +70,19 @@ class RouteTable:
         share = [clock_share(result, self.after.stimulus) for result in results]
         return _figures([_added_to(result) for result in results]) | {
             "clock_share": round(max(share), 4),
+            "openroad_pj_per_element": round(self._openroad_pj(results), 5),
         }
+
+    def _openroad_pj(self, results: Sequence[Result]) -> float:
+        """What OpenROAD's own power report comes to, of units alone: it knows nothing of what waits between them."""
+        return sum(_routed(result).openroad_pj[self.after.stimulus] for result in results)
+
+    def openroad_ratio(self, row: UnitRow) -> float | None:
+        """The energy ratio by OpenROAD's own power report; of a whole softmax it has none."""
+        if not row.baseline or row.unit == WHOLE:
+            return None
+        ours, theirs = self._openroad_pj(self._ours(row)), self._openroad_pj(self._theirs(row))
+        return round(ours / theirs, 4)
 
     def _ours(self, row: UnitRow) -> list[Result]:
         # The unit that makes the sums knows nothing of lanes that stand still.
@@ -103,10 +116,15 @@ def _units(row: UnitRow) -> Sequence[str]:
     return (UNNORMED, NORMALIZATION) if row.unit in (BOTH, WHOLE) else (row.unit,)
 
 
-def _added_to(result: Result) -> Added:
+def _routed(result: Result) -> RoutedResult:
     assert isinstance(result, RoutedResult)
-    assert result.added is not None
-    return result.added
+    return result
+
+
+def _added_to(result: Result) -> Added:
+    added = _routed(result).added
+    assert added is not None
+    return added
 
 
 def _wire_ratio(result: Result) -> float:
@@ -124,13 +142,26 @@ def _figures(added: Sequence[Added]) -> dict[str, object]:
         "core_um2": round(sum(one.core_um2 for one in added), 1),
         "hold_slack_ns": round(min(one.hold_slack_ns for one in added), 4),
     }
-    violations = [one.violations for one in added if one.violations is not None]
-    return found | ({"violations": sum(violations)} if violations else {})
+    detailed = [one.detailed for one in added if one.detailed is not None]
+    # Of two units together only where both were routed in detail.
+    whole = len(detailed) == len(added)
+    return found | {
+        "violations": sum(one.violations for one in detailed) if whole else None,
+        "detailed_wire_um": round(sum(one.wire_um for one in detailed)) if whole else None,
+    }
 
 
-def _measure(options: LayoutOptions, scores: Sequence[Scores], order: Order) -> Result:
+def names_of(unit: Unit) -> tuple[str, str]:
+    """What a design is called where some are to be routed in detail: by its unit, or by its spec's or baseline's too."""
+    return unit.name, f"{unit.name}/{unit.baseline if isinstance(unit, BaselineUnit) else unit.shown}"
+
+
+def _measure(
+    options: LayoutOptions, detailed: Sequence[str], scores: Sequence[Scores], order: Order
+) -> Result:
     library = pdk.load(order.library, order.pdk_root)
     clock = order.clock_ns or library.description.clock_ns
+    options = replace(options, detailed=any(name in detailed for name in names_of(order.unit)))
     return measure_routed(order.unit, library, clock, scores, options)
 
 
@@ -138,14 +169,19 @@ def build_route_table(
     orders: Sequence[Order],
     baselines: Sequence[str],
     options: LayoutOptions,
+    detailed: Sequence[str] = (),
     workers: int | None = None,
     progress: Progress = silent,
     ray: str | None = None,
 ) -> RouteTable:
-    """Measure every design before and after layout."""
+    """Measure every design before and after layout, and route those called ``detailed`` (`names_of`) in detail."""
     for order in orders:
         require_routable(order.library)
+    known = list(dict.fromkeys(name for order in orders for name in names_of(order.unit)))
+    unknown = [name for name in detailed if name not in known]
+    if unknown:
+        raise ValueError(f"--detailed {unknown[0]}: must be one of {', '.join(known)}")
     before = build_table(orders, baselines, workers, within(progress, 0, 2), ray=ray)
-    measure = functools.partial(_measure, options)
+    measure = functools.partial(_measure, options, detailed)
     after = build_table(orders, baselines, workers, within(progress, 1, 2), measure, ray)
     return RouteTable(before, after, options)

@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
-from softermax.rivals.designs.consmax import ConSmax
+from softermax.rivals.designs.consmax import ONE, ConSmax
 from softermax.rtl.arithmetic.columns import sum_of
 from softermax.rtl.pipeline import follow, register, stages
 from softermax.rtl.rivals.parts.interface import WHOLE, Hardware, Kept
@@ -30,7 +30,7 @@ class Tables:
     """Both tables as fractions and exponents. An exponent counts from the table's lowest, so that few bits are added."""
 
     def __init__(self, design: ConSmax) -> None:
-        products = np.asarray(design.words(np.arange(-128, 128)))
+        products = np.asarray(design.products(np.arange(-128, 128)))
         if not ((products >> FRACTION > 0) & (products >> FRACTION < 255)).all():
             raise ValueError(
                 f"{design.name}: scale = {design.scale}: must keep every product a normal number"
@@ -54,7 +54,7 @@ class ConSmaxLanes(wiring.Component):
     """Slices of scores in, probabilities out.
 
     stage 1   both table entries; exponents added      | significands, exponent
-    then      product, rounded to nearest, ties to even
+    then      product, rounded to nearest, ties to even; from 1 on it is 1
     A masked lane stands still.
     """
 
@@ -110,7 +110,9 @@ class ConSmaxLanes(wiring.Component):
         m.d.comb += word.eq(
             Cat(fraction, exponent) + Cat(up, Const(0, FRACTION - 1), carry) + (tables.exponent << FRACTION)
         )
-        return word
+        # Known before the sum: what rounds up to 1 is 1 by itself.
+        one = (ONE >> FRACTION) - tables.exponent
+        return Mux((exponent >= one) | (carry & (exponent == one - 1)), ONE, word)
 
 
 class ConSmaxHardware(Hardware):
