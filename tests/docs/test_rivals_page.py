@@ -31,7 +31,7 @@ def test_every_command_is_one_that_softermax_takes(script: ModuleType) -> None:
     parser = build_parser()
     commands = planned(script, silicon=True, models=True, data_dir="DATA")
     assert [command[1] for command in commands[:-1]] == [
-        "silicon", "finetune", "evaluate", "accuracy", "perplexity", "rivals",
+        "silicon", "finetune", "evaluate", "perplexity", "rivals",
     ]  # fmt: skip
     for command in commands[:-1]:
         parser.parse_args(command[1:])

@@ -46,9 +46,8 @@ def test_unknown_designs_are_refused_by_name(rival: object) -> None:
 
 
 def test_scores_that_a_design_cannot_hold_are_an_answer_that_names_it() -> None:
-    for name in ("i-bert", "consmax"):
-        with pytest.raises(Impossible, match=name):
-            rival_steps({"scores": [1e6, 0.0], "rival": name})
+    with pytest.raises(Impossible, match="i-bert"):
+        rival_steps({"scores": [1e6, 0.0], "rival": "i-bert"})
 
 
 def test_a_row_without_an_element_has_an_answer() -> None:

@@ -20,7 +20,7 @@ from softermax.silicon.equivalence import Disagreement, require_equal
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result, measure_unit
 from softermax.silicon.jobs import RESET_CYCLES
 from softermax.silicon.library import Library
-from softermax.silicon.memory import node_of
+from softermax.silicon.memory import waiting_node
 from softermax.silicon.power import energy_of
 from softermax.silicon.simulation import Simulator
 from softermax.silicon.stimuli import gaussian
@@ -268,7 +268,7 @@ def test_a_whole_softmax_is_both_units_and_room_for_two_rows_of_what_waits() -> 
 
 
 def test_memories_between_units_are_written_and_read_at_the_cells_voltage() -> None:
-    node = node_of("nangate45").at_logic_voltage()
+    node = waiting_node("nangate45")
     kept = Waiting("scores", 16, 4)
     # Two rows of 8 slices: 128 bytes in one bank, a writing and a reading for the four elements of a slice.
     cost = cost_of_waiting([kept], node, 32, 1.5)
