@@ -256,7 +256,9 @@ def test_stated_timing_is_the_simulated_one(preset: str, unit: str, registered: 
     spec = PRESETS[preset].replace(slice_width=3)
     component = DeferredSpec(spec).create(columns=2) if unit == "deferred" else spec.create(unit)
     component = Registered(component) if registered else component
-    stated = timing(datasheet(component, NAMES[unit]))
+    sheet = datasheet(component, NAMES[unit])
+    assert f" {NAMES[unit]}.v {NAMES[unit]}_tb.sv " in sheet
+    stated = timing(sheet)
     seen: dict[str, list[int]] = {name: [] for name in stated}
 
     async def drive(ctx: Any) -> None:

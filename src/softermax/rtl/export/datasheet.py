@@ -73,8 +73,8 @@ def datasheet(unit: Unit, name: str, component: Unit | AxiStream | None = None) 
     called = {"slices": "s_axis", "probabilities": "m_axis"} if isinstance(component, AxiStream) else {}
     events = []
     for event in unit.timing():
-        name = called.get(event.stream, event.stream)
-        events.append(Event(name, event.cycles, event.meaning.replace(f"`{event.stream}`", f"`{name}`")))
+        stream = called.get(event.stream, event.stream)
+        events.append(Event(stream, event.cycles, event.meaning.replace(f"`{event.stream}`", f"`{stream}`")))
     lines += [f"- {event.meaning}" for event in events] + ["", "```", *_diagram(ports, events), "```", ""]
     lines += [
         "As [WaveJSON](https://wavedrom.com/):",
