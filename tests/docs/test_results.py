@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from types import ModuleType
@@ -101,12 +102,19 @@ def test_accuracy_is_a_difference_with_its_interval(results: ModuleType) -> None
 
 
 def test_perplexity_is_compared_at_its_own_context(results: ModuleType) -> None:
-    def row(variant: str, context: int, perplexity: float) -> dict[str, Any]:
-        return {"model": "m", "context": context, "variant": variant, "perplexity": perplexity}
+    def row(variant: str, context: int, *perplexities: float) -> dict[str, Any]:
+        losses = [math.log(perplexity) for perplexity in perplexities]
+        values = {"model": "m", "text": "t", "tokens": 4096, "context": context, "variant": variant}
+        return values | {"perplexity": math.exp(sum(losses) / len(losses)), "losses": losses}
 
-    save(results, "perplexity", [row("exact", 512, 40.0), row("x", 512, 42.0), row("x", 2048, 42.0)])
+    save(
+        results,
+        "perplexity",
+        [row("exact", 512, 20.0, 80.0), row("x", 512, 21.0, 84.0), row("x", 2048, 42.0)],
+    )
     (compared,) = results.perplexity()
-    assert (compared["context"], compared["difference"]) == ("512", "+5.0 %")
+    assert (compared["context"], compared["windows"]) == ("512", "2")
+    assert (compared["difference"], compared["95 %"]) == ("+5.0 %", "+5.0 % to +5.0 %")
 
 
 def test_a_file_keeps_everything_but_its_tables(results: ModuleType) -> None:
