@@ -21,7 +21,6 @@ from softermax.nn import Softermax
 from softermax.pytorch import onnx as body
 from softermax.pytorch import onnx_lean
 from softermax.spec import PRESETS, AnySpec, DeferredSpec, SoftermaxSpec
-from softermax.tables import pow2_table
 from softermax.verify import Body, check, score_cases
 
 OTHERS = {
@@ -54,32 +53,39 @@ def test_few_nodes(name: str) -> None:
     """None of them grows with the slices."""
     spec = PRESETS[name]
     nodes = body.operator_nodes(spec)
-    assert nodes.total() <= (27 if spec.slice_width is None else 61)
+    assert nodes.total() <= (24 if spec.slice_width is None else 58)
     assert body.operator_nodes(spec.replace(base="fold")).total() == nodes.total() + 1
     assert nodes["GatherElements"] == nodes["Expand"] == nodes["Constant"] == 0
 
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("error", [-onnx_lean._EXP_ERROR, 0.0, onnx_lean._EXP_ERROR])
-def test_an_exp_that_is_only_near_gives_the_words_powers(name: str, error: float) -> None:
-    """In single precision, as a runtime computes: near, times 2^s + 1, and what is too much taken off again."""
+def test_an_exp_that_is_only_near_gives_the_words(name: str, error: float) -> None:
+    """In single precision, as a runtime computes: near, perhaps split, times a scale for each max, rounded once."""
     spec = PRESETS[name]
-    snap = onnx_lean._snap(spec)
-    assert snap is not None
-    raw = np.arange(spec.input.low, spec.input.high + 1)
-    one = 1 << spec.input.fraction
-    near = (2.0 ** (raw / one) * (1 + error)).astype(np.float32)
-    large = near * np.float32(snap)
-    powers = large - (large - near)
-    assert powers.dtype == np.float32
-    table = pow2_table(spec)(raw % one) * 2.0 ** (raw // one - spec.unnormed.fraction)
-    assert (powers == table).all()
+    nudge, snap = onnx_lean._nudge(spec), onnx_lean._snap(spec)
+    assert (nudge is None) == (name == "lean")
+    raw, one = np.arange(spec.input.low, spec.input.high + 1), 1 << spec.input.fraction
+    powers = (2.0 ** (raw / one) * (1 + error)).astype(np.float32)
+    rounded = np.floor if spec.unnormed_rounding == "truncate" else np.rint
+    if nudge is None:
+        assert snap is not None
+        large = powers * np.float32(snap)
+        powers, rounded = large - (large - powers), lambda x: np.floor(x + np.float32(0.5))
+    for maximum in range(spec.max_low, spec.max_high + 1):
+        below = golden.int_max(raw, spec) <= maximum
+        scaled = powers[below] * np.float32((nudge or 1.0) * 2.0 ** (spec.unnormed.fraction - maximum))
+        assert scaled.dtype == np.float32
+        assert (rounded(scaled) == golden.power_of_two(raw[below], maximum, spec)).all()
 
 
 def test_powers_that_an_exp_does_not_give_are_looked_up() -> None:
-    """Those that are not the nearest, and those of scores too large for it."""
-    assert onnx_lean._snap(PRESETS["paper"].replace(pow2_segments=1)) is None
-    assert onnx_lean._snap(PRESETS["paper"].replace(input="Q(7,1)", max="Q(7,1)")) is None
+    """Those of a coarse table, and those of scores too large for it."""
+    coarse, large = {"pow2_segments": 1}, {"input": "Q(7,1)", "max": "Q(7,1)"}
+    for changes in (coarse, large):
+        spec = PRESETS["paper"].replace(**changes)
+        assert onnx_lean._nudge(spec) is None
+        assert onnx_lean._snap(spec) is None
 
 
 def test_a_spec_that_has_no_lean_form_has_the_other() -> None:

@@ -3,9 +3,10 @@
 A look-up per score is dear in runtimes (onnxruntime's Gather takes some 50 times as long as a product), so scores are computed
 with where words allow it, and look-ups are per row or slice:
 
-- an unnormed word is 2^x of the score's own word, rounded to the word's bits and shifted by the max. The first factor is the
-  runtime's Exp, which only has to be near: what is added and taken off again (Veltkamp's splitting) leaves its first bits, and
-  the proof in `_snap` says by how much an Exp may be off. Everything after it is exact in single precision;
+- an unnormed word is 2^x of the score's own word, scaled by the max and rounded once. The power is the runtime's Exp, which only
+  has to be near: a factor just above 1 (`_nudge`) keeps every product so far from where rounding turns that an Exp may be off by
+  `_EXP_ERROR`. Where no factor does (`lean`), what is added and taken off again (Veltkamp's splitting, `_snap`) leaves the bits that
+  the table of powers has;
 - an output word is the unnormed word times a factor that its row's sum has, rounded by QuantizeLinear. The factor is chosen amid
   those that give the golden model's words, for every unnormed word, and is tried on all of them.
 
@@ -87,10 +88,11 @@ class _Numbers:
     leading_ones: NDArray[np.float64]
     words: NDArray[np.float32]
     probabilities: NDArray[np.float32]
+    scales: NDArray[np.float32] | None
+    """What a power is multiplied by: without slices of the largest raw word, with slices of a max. None where unnormed words
+    are looked up."""
     snap: float | None
-    """What splits off a power's first bits; None where unnormed words are looked up."""
-    scales: NDArray[np.float32]
-    """What a power is multiplied by: without slices of the largest raw word, with slices of a max."""
+    """What splits off a power's first bits; None where a factor among the scales is enough."""
     unit: float
     """Of an unnormed word, in units of PowSum."""
     factors: NDArray[np.float32] | None
@@ -153,8 +155,10 @@ def _numbers(spec: SoftermaxSpec) -> _Numbers | None:
     )
     factors = 2.0 ** -(spec.output.fraction + exponent)
     y = np.array(known.words).reshape(-1, len(distances))
-    snap = _snap(spec)
-    by_max = 2.0 ** (spec.unnormed.fraction - np.arange(spec.max_low, spec.max_high + 1.0))
+    nudge = _nudge(spec)
+    snap = _snap(spec) if nudge is None else None
+    powers = nudge is not None or snap is not None
+    by_max = (nudge or 1.0) * 2.0 ** (spec.unnormed.fraction - np.arange(spec.max_low, spec.max_high + 1.0))
     scales: NDArray[np.float32]
     if width is None:
         scales = _by_sign(raw, by_max[maximum - spec.max_low], masked, float(by_max[0]), np.float32)
@@ -165,16 +169,36 @@ def _numbers(spec: SoftermaxSpec) -> _Numbers | None:
         np.stack([np.append(low, 0.0), np.append(high, 0.0)]), np.append(shares, [[1.0], [1.0]], axis=1),
         np.append(rest, 1.0), offset, known.drop, int(index), (states * len(distances)).astype(np.int32),
         np.array(known.leading_ones, dtype=np.float64)[states], y.ravel().astype(np.float32),
-        (y * factors[:, None]).ravel().astype(np.float32), snap, scales, unit,
-        None if snap is None else _factors(spec, y, states), None if factors.size == 1 else factors[states].astype(np.float32),
+        (y * factors[:, None]).ravel().astype(np.float32), scales if powers else None, snap, unit,
+        _factors(spec, y, states) if powers else None, None if factors.size == 1 else factors[states].astype(np.float32),
     )  # fmt: skip
 
 
-def _snap(spec: SoftermaxSpec) -> float | None:
-    """2^s + 1, to split off as many bits as the table of powers has, where these are the nearest to the powers themselves.
+def _nudge(spec: SoftermaxSpec) -> float | None:
+    """What powers are multiplied by, so that rounding them once gives every unnormed word, though an Exp is off by `_EXP_ERROR`.
 
-    Near enough that an Exp with an error of `_EXP_ERROR` is split to the same bits.
+    None where no factor does it. A table's word is a power that was rounded before it was shifted, which may lie on the other side
+    of where the shift rounds: a factor just above 1 brings them back, if all of them agree on one.
     """
+    one = 1 << spec.input.fraction
+    if -spec.input.low > _LARGEST * one:
+        return None
+    raw = np.arange(spec.input.low, spec.input.high + 1)
+    largest = int((raw - golden.int_max(raw, spec) * one).max())
+    differences = np.arange(-(spec.unnormed.fraction + 2) * one, largest + 1)
+    u, exact = golden.power_of_two(differences, 0, spec), 2.0 ** (differences / one + spec.unnormed.fraction)
+    below = 0.0 if spec.unnormed_rounding == "truncate" else 0.5
+    low, high = ((u - below) / exact).max(), ((u - below + 1) / exact).min()
+    found, error = (
+        float(low + high) / 2,
+        _EXP_ERROR + 2.0**-22,
+    )  # and that of two products in single precision
+    return found if low < found * (1 - error) and found * (1 + error) < high else None
+
+
+def _snap(spec: SoftermaxSpec) -> float | None:
+    """2^s + 1, to split off as many bits as the table of powers has, where these are the nearest to the powers themselves, and near
+    enough that an Exp with an error of `_EXP_ERROR` is split to the same bits."""
     fraction = np.arange(1 << spec.input.fraction)
     bits = spec.unnormed.fraction
     exact = 2.0 ** (fraction / len(fraction) + bits)
@@ -278,7 +302,7 @@ class _Nodes:
         if mask is not None and not scores:
             x = op("Where", mask, x, constant(self.spec.input.low, np.float32))
         quantized, is_byte = self._quantized(x) if scores else (x, False)
-        powers = None if n.snap is None else self._powers(quantized, is_byte, mask)
+        powers = None if n.scales is None else self._powers(quantized, is_byte, mask)
         at = u = None
         if self.spec.slice_width is None and n.factors is not None:
             u, d = self._whole_of_powers(quantized, powers)
@@ -313,26 +337,25 @@ class _Nodes:
         return found
 
     def _powers(self, quantized: Any, is_byte: bool, mask: Any) -> Any:
-        """2^x of every score's own word, with the bits of the table of powers; 0 where a score is masked."""
+        """2^x of every score's own word, nearly; 0 where a score is masked."""
         n, op, constant = self.n, self.g.op, self._constant
         step = constant(math.log(2.0) / n.one, np.float32)
         if is_byte:
-            near = op("Exp", op("DequantizeLinear", quantized, step, constant(0, np.int8)))
+            powers = op("Exp", op("DequantizeLinear", quantized, step, constant(0, np.int8)))
         else:
-            near = op("Exp", op("Mul", quantized, step))
-        large = op("Mul", near, constant(n.snap, np.float32))
-        powers = op("Sub", large, op("Sub", large, near))
+            powers = op("Exp", op("Mul", quantized, step))
+        if n.snap is not None:
+            large = op("Mul", powers, constant(n.snap, np.float32))
+            powers = op("Sub", large, op("Sub", large, powers))
         return powers if mask is None else op("Where", mask, powers, constant(0.0, np.float32))
 
     def _unnormed(self, powers: Any, scales: Any) -> Any:
-        """Words of powers, by A3's rounding."""
+        """Words of powers, by A3's rounding; only those that were split off may lie where two roundings to nearest differ."""
         op, rounding = self.g.op, self.spec.unnormed_rounding
-        shifted = op("Mul", powers, scales)
-        if rounding == "half-even":
-            return op("Round", shifted)
-        return op(
-            "Floor", op("Add", shifted, self._constant(0.5, np.float32)) if rounding == "half-up" else shifted
-        )
+        scaled = op("Mul", powers, scales)
+        if rounding == "half-up" and self.n.snap is not None:
+            scaled, rounding = op("Add", scaled, self._constant(0.5, np.float32)), "truncate"
+        return op("Floor" if rounding == "truncate" else "Round", scaled)
 
     def _distances(self, raw: Any, first: Any) -> Any:
         return self.g.op("Max", self.g.op("Sub", raw, first), self._constant(0, np.int32))
