@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import json
 
 import numpy as np
@@ -172,3 +174,76 @@ def test_an_earlier_search_is_a_result_and_is_not_searched_on(made, command, mea
     assert "not a search's result" in capsys.readouterr().err
     assert main([*command, "--from", str(made), "--quiet"]) == 2
     assert "--storage: must be left out with --from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("installed", "options", "place"),
+    [
+        (True, [], "local"),
+        (False, [], None),
+        (True, ["--workers", "2"], None),
+        (True, ["--workers", "2", "--ray"], "local"),
+        (True, ["--ray", "auto"], "auto"),
+    ],
+)
+def test_ray_is_taken_where_it_is_installed(scores, tmp_path, monkeypatch, installed, options, place) -> None:
+    from softermax.cli import places, search
+    from softermax.executor import executor
+
+    taken = []
+
+    def noted(workers, ray):
+        taken.append(ray)
+        return executor(1)
+
+    there = importlib.util.find_spec("json" if installed else "no_such_module")
+    monkeypatch.setattr(places.importlib.util, "find_spec", lambda name: there)
+    monkeypatch.setattr(search, "executor", noted)
+    small = ["--trials", "4", "--batch", "4", "--storage", str(tmp_path / "a.db"), "--quiet"]
+    assert main(["search", "--scores", str(scores), *small, *options]) == 0
+    assert taken == [place]
+
+
+def test_perplexities_are_kept_as_they_come(made, tmp_path, monkeypatch) -> None:
+    """Interrupted after the first of them, the same command measures the rest."""
+    perplexity = pytest.importorskip(
+        "softermax.models.perplexity", reason="comes with the extra transformers"
+    )
+    from softermax.cli.search_models import in_models
+    from softermax.search.earlier import load_search
+    from softermax.search.finals import finalists
+    from softermax.search.front import found_of
+
+    monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / "cache"))
+    points = [found_of(row) for row in load_search(made).rows]
+    args = argparse.Namespace(
+        perplexity=16,
+        evaluate=None,
+        finalists=1,
+        text=None,
+        length=8,
+        model="mine",
+        quiet=True,
+        verbose=False,
+    )
+    asked: list[int] = []
+
+    def losses(model, pieces, note, report):
+        asked.append(len(pieces))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return [1.0 + len(asked) / 8, 2.0]
+
+    monkeypatch.setattr(perplexity, "load_text", lambda *given: (torch.arange(64), None, None))
+    monkeypatch.setattr(perplexity, "set_variant", lambda network, variant: network)
+    monkeypatch.setattr(perplexity, "losses", losses)
+    torch = pytest.importorskip("torch")
+    with pytest.raises(KeyboardInterrupt):
+        in_models(args, points)
+    found = in_models(args, points)
+    chosen = [point.name for point in finalists(points, 1)]
+    assert list(found) == chosen
+    # The exact softmax and one finalist before; the others after.
+    assert len(asked) == 3 + len(chosen) - 1
+    assert found[chosen[0]]["perplexity"] == pytest.approx(np.exp((1.25 + 2.0) / 2))
+    assert found[chosen[0]]["perplexity_lost"] == pytest.approx(np.exp(0.125 / 2) - 1)

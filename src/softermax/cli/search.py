@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
-from softermax.cli.places import add_places, check_workers
+from softermax.cli.places import add_places, check_workers, ray_where_installed
+from softermax.cli.search_models import in_models
 from softermax.cli.torch_setup import MODEL, check_counts, check_out
 from softermax.executor import executor
 
@@ -108,6 +109,7 @@ def search(args: argparse.Namespace) -> int:
         dimensions = space.described()
         print_json(dimensions) if args.json else print_table(dimensions)
         return 0
+    args.ray = ray_where_installed(args)
     for option in ("perplexity", "evaluate"):
         if getattr(args, option) and not args.finalists:
             raise ValueError(f"--{option}: is for finalists; give --finalists N")
@@ -137,7 +139,7 @@ def search(args: argparse.Namespace) -> int:
 
 def _from_earlier(args: argparse.Namespace, budget: dict[str, float]) -> int:
     """Finalists and rivals of a search that was made before."""
-    from softermax.search.earlier import in_models, load_search, points_of, provenance
+    from softermax.search.earlier import known_in_models, load_search, points_of, provenance
     from softermax.search.silicon_model import SiliconModel
 
     given = [
@@ -154,7 +156,7 @@ def _from_earlier(args: argparse.Namespace, budget: dict[str, float]) -> int:
     points = _finals(args, points_of(made, rows, SiliconModel.load(), args.earlier))
     args.width = made.notes["width"]
     return _shown(
-        args, points, rows, budget, dict(made.notes) | {"earlier": provenance(made)}, in_models(made)
+        args, points, rows, budget, dict(made.notes) | {"earlier": provenance(made)}, known_in_models(made)
     )
 
 
@@ -216,10 +218,8 @@ def _shown(
     from softermax.search.front import pick
 
     picked = pick(points, budget, args.max_loss) if budget or args.max_loss is not None else None
-    in_models = _in_models(args, points)
-    table = [
-        point.row() | dict(known.get(point.name, {})) | in_models.get(point.name, {}) for point in points
-    ]
+    found = in_models(args, points)
+    table = [point.row() | dict(known.get(point.name, {})) | found.get(point.name, {}) for point in points]
     shown = [row for row in table if row["front"] or row["trial"] is None]
     if args.out:
         _write(args, points, table, rows, notes)
@@ -237,48 +237,6 @@ def _shown(
     if picked is not None and not args.json:
         print(f"picked {picked.name}:\n{picked.spec.to_json()}")
     return 0
-
-
-def _in_models(args: argparse.Namespace, points: Sequence[Found]) -> dict[str, dict[str, Any]]:
-    """What finalists do in a model: perplexity, or a task's score."""
-    if not (args.perplexity or args.evaluate):
-        return {}
-    import tempfile
-
-    from softermax.cli.torch_setup import begin_torch
-    from softermax.search.finals import finalists
-    from softermax.search.front import write_specs
-
-    args.threads = None
-    begin_torch(args)
-    chosen = finalists(points, args.finalists)
-    found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
-        files = {str(path): name for name, path in write_specs(chosen, Path(folder)).items()}
-        if args.perplexity:
-            from softermax.models.perplexity import interval, measure_perplexity
-
-            text = Path(args.text).read_text(encoding="utf-8") if args.text else None
-            with progress("perplexity", args.quiet) as report:
-                measured = measure_perplexity(
-                    args.model, text, "text", args.perplexity, [args.length], ["exact", *files], report=report
-                )
-            exact = measured[0]
-            for row in measured[1:]:
-                low, high = interval(row["losses"], exact["losses"])
-                found[files[row["variant"]]] = {
-                    "perplexity": row["perplexity"],
-                    "perplexity_lost": row["perplexity"] / exact["perplexity"] - 1,
-                    "perplexity_low": low,
-                    "perplexity_high": high,
-                }
-        if args.evaluate:
-            from softermax.finetune.swap import evaluate_swaps
-
-            for row in evaluate_swaps(args.evaluate, args.data_dir, swaps=list(files))[1:]:
-                entry = found.setdefault(files[row["attention"]], {})
-                entry["score_lost"] = -row["difference"]
-    return found
 
 
 def _notes(args: argparse.Namespace, rows: RecordedRows) -> dict[str, Any]:

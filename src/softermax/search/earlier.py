@@ -49,7 +49,7 @@ def points_of(made: Envelope, rows: RecordedRows, silicon: SiliconModel, path: s
     return points
 
 
-def in_models(made: Envelope) -> dict[str, dict[str, Any]]:
+def known_in_models(made: Envelope) -> dict[str, dict[str, Any]]:
     """What its finalists did in a model, by their names."""
     return {row["name"]: {name: row[name] for name in IN_MODELS if name in row} for row in made.rows}
 
