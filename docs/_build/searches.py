@@ -175,7 +175,9 @@ def rivals() -> list[ResultRow]:
                 "area / energy / L1": _three(rival),
                 "slack, ns": f"{rival['measured_slack_ns']:.2f}",
                 "a spec that dominates it": "none found" if best is None else f"`{best['name']}`",
-                "its area / energy / L1": "" if best is None else _three(best),
+                "its area / energy / L1": ""
+                if best is None
+                else _three({key: _cost(best, key) for key in factor}),
             }
         )
     return table
