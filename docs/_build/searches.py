@@ -193,8 +193,11 @@ def perplexities() -> list[ResultRow]:
     return [
         {
             "spec": f"`{row['name']}`",
-            "area": f"{row.get('measured_area', row['area']):,.0f}",
-            "energy": f"{row.get('measured_energy', row['energy']):.3f}",
+            "area, measured": f"{row['measured_area']:,.0f}",
+            "predicted": f"{row['area'] / row['measured_area'] - 1:+.1%}",
+            "energy, measured": f"{row['measured_energy']:.3f}",
+            "predicted ": f"{row['energy'] / row['measured_energy'] - 1:+.1%}",
+            "slack, ns": f"{row['measured_slack_ns']:.2f}",
             "L1": f"{row['l1']:.3f}",
             "perplexity": f"{row['perplexity']:.2f}",
             "over exact": f"{row['perplexity_lost']:+.1%}",

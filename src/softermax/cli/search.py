@@ -155,9 +155,9 @@ def _from_earlier(args: argparse.Namespace, budget: dict[str, float]) -> int:
     rows = recorded(args)
     points = _finals(args, points_of(made, rows, SiliconModel.load(), args.earlier))
     args.width = made.notes["width"]
-    return _shown(
-        args, points, rows, budget, dict(made.notes) | {"earlier": provenance(made)}, known_in_models(made)
-    )
+    # Perplexities of other tokens, or scores of another model, must not stand beside new ones.
+    known = {} if args.perplexity or args.evaluate else known_in_models(made)
+    return _shown(args, points, rows, budget, dict(made.notes) | {"earlier": provenance(made)}, known)
 
 
 def _fixed(text: str) -> tuple[str, str]:

@@ -50,6 +50,11 @@ def _perplexities(args: argparse.Namespace, chosen: Sequence[Found]) -> dict[str
     for path, point in variants.items():
         write_text(path, point.spec.to_json())
     with progress("perplexity", args.quiet) as report:
+
+        def told(done: int, total: int, note: str) -> None:
+            file, at, length = note.partition(" at ")
+            report(done, total, (variants[file].name if file in variants else file) + at + length)
+
         measured = measure_perplexity(
             args.model,
             text,
@@ -59,7 +64,7 @@ def _perplexities(args: argparse.Namespace, chosen: Sequence[Found]) -> dict[str
             ["exact", *variants],
             known=look_up(rows, lambda path: json.loads(read_text(path))) or [],
             keep=lambda found: write_text(rows, json.dumps(found)),
-            report=report,
+            report=told,
         )
     by_variant = {row["variant"]: row for row in measured}
     exact = by_variant["exact"]
