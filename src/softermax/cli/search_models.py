@@ -71,13 +71,13 @@ def _perplexities(args: argparse.Namespace, chosen: Sequence[Found]) -> dict[str
     found: dict[str, dict[str, float]] = {}
     for path, point in variants.items():
         row = by_variant[path]
-        low, high = interval(row["losses"], exact["losses"])
-        found[point.name] = {
+        own = {
             "perplexity": row["perplexity"],
             "perplexity_lost": row["perplexity"] / exact["perplexity"] - 1,
-            "perplexity_low": low,
-            "perplexity_high": high,
         }
+        if len(row["losses"]) > 1:  # one window has no interval
+            own["perplexity_low"], own["perplexity_high"] = interval(row["losses"], exact["losses"])
+        found[point.name] = own
     return found
 
 
