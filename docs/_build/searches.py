@@ -175,7 +175,9 @@ def rivals() -> list[ResultRow]:
                 "area / energy / L1": _three(rival),
                 "slack, ns": f"{rival['measured_slack_ns']:.2f}",
                 "a spec that dominates it": "none found" if best is None else f"`{best['name']}`",
-                "its area / energy / L1": "" if best is None else _three(best),
+                "its area / energy / L1": ""
+                if best is None
+                else _three({key: _cost(best, key) for key in factor}),
             }
         )
     return table
@@ -191,8 +193,11 @@ def perplexities() -> list[ResultRow]:
     return [
         {
             "spec": f"`{row['name']}`",
-            "area": f"{row.get('measured_area', row['area']):,.0f}",
-            "energy": f"{row.get('measured_energy', row['energy']):.3f}",
+            "area, measured": f"{row['measured_area']:,.0f}",
+            "predicted": f"{row['area'] / row['measured_area'] - 1:+.1%}",
+            "energy, measured": f"{row['measured_energy']:.3f}",
+            "predicted ": f"{row['energy'] / row['measured_energy'] - 1:+.1%}",
+            "slack, ns": f"{row['measured_slack_ns']:.2f}",
             "L1": f"{row['l1']:.3f}",
             "perplexity": f"{row['perplexity']:.2f}",
             "over exact": f"{row['perplexity_lost']:+.1%}",

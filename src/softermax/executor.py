@@ -135,6 +135,8 @@ def _cluster(address: str, workers: int) -> Iterator[Any]:
         ray.init(**options)
     except (ConnectionError, ValueError) as error:
         said = str(error).splitlines()[0]
+        if address == LOCAL:
+            raise ValueError(f"Ray does not start here ({said}); take --workers {workers} alone") from None
         raise ValueError(
             f"--ray {address}: no cluster answers ({said}); start one with `ray start --head`, or take --ray alone"
         ) from None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from softermax.cli import main
-from softermax.finetune import swap, table
+from softermax.finetune import cells, swap, table
 from softermax.finetune.cells import Cell, fill, gather
 from softermax.finetune.data import load_rows
 from softermax.finetune.features import references
@@ -101,6 +101,32 @@ def test_the_command_writes_table_json_and_plot(tiny_model, tiny_data, tmp_path,
     assert "| SST-2 | accuracy | 64 | 1 | 64 |" in text
     assert "| 92.09 | 92.20 | +0.11 |" in text
     assert (tmp_path / "accuracy.svg").is_file()
+
+
+@pytest.mark.slow
+def test_ray_fills_the_same_cells(tiny_model, tiny_data, tmp_path, monkeypatch, capsys):
+    """Each run has a cache of its own, so that all of it is computed."""
+    pytest.importorskip("ray", reason="comes with the extra ray")
+    options = ["--data-dir", str(tiny_data), "--tasks", "sst2", "--model", tiny_model, "--recipe", "single"]
+    options += ["--seeds", "1", "--epochs", "1", "--train-rows", "64", "--learning-rate", "3e-3"]
+    options += ["--threads", "1", "--json", "--quiet"]
+
+    def filled(place, *more):
+        monkeypatch.setenv("SOFTERMAX_CACHE", str(tmp_path / f"{place}-cache"))
+        assert main(["accuracy", *options, "--out", str(tmp_path / place), *more]) == 0
+        rows = json.loads(capsys.readouterr().out)
+        return rows, {c.run.arm: c for c in gather(tmp_path / place / "accuracy")}
+
+    rows, done = filled("here")
+    # Workers of Ray import the package anew; no cell is run in this process or a copy of it.
+    monkeypatch.setattr(cells, "_run_cell", None)
+    rows_of_ray, done_by_ray = filled("ray", "--ray")
+    assert rows_of_ray == rows
+    assert [row["arm"] for row in rows] == ["fp32", "int8", "softermax"]
+    for arm, one in done.items():
+        other = done_by_ray[arm]
+        assert np.array_equal(one.predictions, other.predictions)
+        assert (one.scores, one.swapped, one.curve) == (other.scores, other.swapped, other.curve)
 
 
 def test_bootstrap_finds_a_difference_that_is_there_and_none_that_is_not():

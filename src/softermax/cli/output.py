@@ -116,7 +116,11 @@ def origin(made: Envelope) -> str:
         f" {', '.join(entry['designs'])}: on {entry['date']} by `{entry['command']}`."
         for entry in made.notes.get("kept", [])
     )
-    return f"Measured on {made.date} by `{made.command}` ({versions}; {where}).{kept}"
+    earlier = "".join(
+        f" Before that, on {entry['date']}: `{entry['command']}`."
+        for entry in reversed(made.notes.get("earlier", []))
+    )
+    return f"Measured on {made.date} by `{made.command}` ({versions}; {where}).{kept}{earlier}"
 
 
 @contextlib.contextmanager

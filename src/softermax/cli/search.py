@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
-from softermax.cli.places import add_places, check_workers
+from softermax.cli.places import add_places, check_workers, ray_where_installed
+from softermax.cli.search_models import in_models
 from softermax.cli.torch_setup import MODEL, check_counts, check_out
 from softermax.executor import executor
 
@@ -35,6 +36,7 @@ def register(commands: Commands) -> None:
             "search --scores my.npz --max-loss 0.1 --finalists 4 --json",
             "search --ray auto --trials 3000",
             "search --layers --trials 100 --out out/search",
+            "search --from out/search/search.json --finalists 4 --out out/finalists",
             "search --space",
         ],
     )
@@ -60,6 +62,12 @@ def register(commands: Commands) -> None:
     command.add_argument("--batch", type=int, default=20, help="trials drawn together (default: %(default)s)")
     command.add_argument(
         "--storage", metavar="FILE", help="SQLite file of the trials (default: one per search, in the cache)"
+    )
+    command.add_argument(
+        "--from",
+        dest="earlier",
+        metavar="FILE",
+        help="the search.json of an earlier search: its points, no new trials",
     )
     command.add_argument("--budget", metavar="LIMITS", help="pick the most accurate: area=9000,energy=0.8")
     command.add_argument("--max-loss", type=float, metavar="L1", help="pick the cheapest that is as accurate")
@@ -101,6 +109,7 @@ def search(args: argparse.Namespace) -> int:
         dimensions = space.described()
         print_json(dimensions) if args.json else print_table(dimensions)
         return 0
+    args.ray = ray_where_installed(args)
     for option in ("perplexity", "evaluate"):
         if getattr(args, option) and not args.finalists:
             raise ValueError(f"--{option}: is for finalists; give --finalists N")
@@ -110,6 +119,8 @@ def search(args: argparse.Namespace) -> int:
         )
     if args.finalists and (args.layers or args.heads):
         raise ValueError(f"--finalists {args.finalists}: must be left out with --layers and --heads")
+    if args.earlier:
+        return _from_earlier(args, budget)
     rows = recorded(args)
     if args.layers or args.heads:
         from softermax.cli.search_layers import search_layers
@@ -123,8 +134,30 @@ def search(args: argparse.Namespace) -> int:
             return search_layers(args, rows, budget, fixed, find, PACKAGES)
     with executor(args.workers, args.ray) as place, progress("trials", args.quiet) as report:
         points = _searched(args, space, rows, place, report)
-    points = _finals(args, points)
-    return _shown(args, points, rows, budget)
+    return _shown(args, _finals(args, points), rows, budget, _notes(args, rows), {})
+
+
+def _from_earlier(args: argparse.Namespace, budget: dict[str, float]) -> int:
+    """Finalists and rivals of a search that was made before."""
+    from softermax.search.earlier import known_in_models, load_search, points_of, provenance
+    from softermax.search.silicon_model import SiliconModel
+
+    given = [
+        ("--storage", args.storage),
+        ("--fix", args.fix),
+        ("--layers", args.layers),
+        ("--heads", args.heads),
+    ]
+    for option, value in given:
+        if value:
+            raise ValueError(f"{option}: must be left out with --from, whose search is made")
+    made = load_search(args.earlier)
+    rows = recorded(args)
+    points = _finals(args, points_of(made, rows, SiliconModel.load(), args.earlier))
+    args.width = made.notes["width"]
+    # Perplexities of other tokens, or scores of another model, must not stand beside new ones.
+    known = {} if args.perplexity or args.evaluate else known_in_models(made)
+    return _shown(args, points, rows, budget, dict(made.notes) | {"earlier": provenance(made)}, known)
 
 
 def _fixed(text: str) -> tuple[str, str]:
@@ -174,20 +207,28 @@ def _finals(args: argparse.Namespace, points: list[Found]) -> list[Found]:
 
 
 def _shown(
-    args: argparse.Namespace, points: Sequence[Found], rows: RecordedRows, budget: dict[str, float]
+    args: argparse.Namespace,
+    points: Sequence[Found],
+    rows: RecordedRows,
+    budget: dict[str, float],
+    notes: dict[str, Any],
+    known: Mapping[str, Mapping[str, Any]],
 ) -> int:
+    """``known`` is what points did in models before."""
     from softermax.search.front import pick
 
     picked = pick(points, budget, args.max_loss) if budget or args.max_loss is not None else None
-    in_models = _in_models(args, points)
-    table = [point.row() | in_models.get(point.name, {}) for point in points]
+    found = in_models(args, points)
+    table = [point.row() | dict(known.get(point.name, {})) | found.get(point.name, {}) for point in points]
     shown = [row for row in table if row["front"] or row["trial"] is None]
     if args.out:
-        _write(args, points, table, rows)
+        _write(args, points, table, rows, notes)
     if args.json:
         print_json(table if picked is None else [row for row in table if row["name"] == picked.name])
     else:
-        extra = [name for name in shown[0] if name.startswith("measured") or name in ("perplexity", "score")]
+        # Only finalists have them, which need not be first.
+        names = dict.fromkeys(name for row in shown for name in row)
+        extra = [name for name in names if name.startswith(("measured", "perplexity", "score"))]
         title = f"{sum(p.on_front for p in points)} specs on the front, and the presets; {rows.model}, {rows.columns}"
         print_table(shown, title, [*_COLUMNS, *extra])
     if (budget or args.max_loss is not None) and picked is None:
@@ -198,63 +239,10 @@ def _shown(
     return 0
 
 
-def _in_models(args: argparse.Namespace, points: Sequence[Found]) -> dict[str, dict[str, Any]]:
-    """What finalists do in a model: perplexity, or a task's score."""
-    if not (args.perplexity or args.evaluate):
-        return {}
-    import tempfile
-
-    from softermax.cli.torch_setup import begin_torch
-    from softermax.search.finals import finalists
-    from softermax.search.front import write_specs
-
-    args.threads = None
-    begin_torch(args)
-    chosen = finalists(points, args.finalists)
-    found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="softermax-") as folder:
-        files = {str(path): name for name, path in write_specs(chosen, Path(folder)).items()}
-        if args.perplexity:
-            from softermax.models.perplexity import measure_perplexity
-
-            text = Path(args.text).read_text(encoding="utf-8") if args.text else None
-            with progress("perplexity", args.quiet) as report:
-                measured = measure_perplexity(
-                    args.model, text, "text", args.perplexity, [args.length], ["exact", *files], report=report
-                )
-            exact = measured[0]["perplexity"]
-            for row in measured[1:]:
-                ratio = row["perplexity"] / exact - 1
-                found[files[row["variant"]]] = {"perplexity": row["perplexity"], "perplexity_lost": ratio}
-        if args.evaluate:
-            from softermax.finetune.swap import evaluate_swaps
-
-            for row in evaluate_swaps(args.evaluate, args.data_dir, swaps=list(files))[1:]:
-                entry = found.setdefault(files[row["attention"]], {})
-                entry["score_lost"] = -row["difference"]
-    return found
-
-
-def _write(
-    args: argparse.Namespace, points: Sequence[Found], table: Sequence[dict[str, Any]], rows: RecordedRows
-) -> None:
-    from softermax.search.front import write_specs
+def _notes(args: argparse.Namespace, rows: RecordedRows) -> dict[str, Any]:
+    """What a search of this command's own was."""
     from softermax.search.silicon_model import SiliconModel
 
-    folder = Path(args.out)
-    front = [point for point in points if point.on_front or point.trial is None]
-    write_specs(front, folder / "specs")
-    shown = [
-        {k: v for k, v in row.items() if k != "spec"} for row in table if row["front"] or row["trial"] is None
-    ]
-    page = "\n\n".join(
-        [
-            "# The front of a search",
-            f"{rows.model}, {len(rows)} rows of {rows.columns} scores. Area in µm² of the units, energy in pJ per score, both "
-            "modelled unless measured; `whole` with the memory of what waits between the units. Each point is a file in `specs`.",
-            markdown_table(shown),
-        ]
-    )
     notes = {
         "model": rows.model,
         "rows": len(rows),
@@ -269,6 +257,33 @@ def _write(
     if args.elapsed >= args.seconds:
         # By this command's own clock; the storage's knows trials of earlier runs, too.
         notes["elapsed_seconds"] = round(args.elapsed, 1)
+    return notes
+
+
+def _write(
+    args: argparse.Namespace,
+    points: Sequence[Found],
+    table: Sequence[dict[str, Any]],
+    rows: RecordedRows,
+    notes: dict[str, Any],
+) -> None:
+    from softermax.search.front import write_specs
+
+    folder = Path(args.out)
+    front = [point for point in points if point.on_front or point.trial is None]
+    write_specs(front, folder / "specs")
+    shown = [
+        {k: v for k, v in row.items() if k != "spec"} for row in table if row["front"] or row["trial"] is None
+    ]
+    page = "\n\n".join(
+        [
+            "# The front of a search",
+            f"{rows.model}, {len(rows)} rows of {rows.columns} scores. Area in µm² of the units, energy in pJ per score, both "
+            "modelled unless measured; `whole` with the memory of what waits between the units. Each point is a file in `specs`.",
+            # Finalists have columns that others have not.
+            markdown_table(shown, list(dict.fromkeys(name for row in shown for name in row))),
+        ]
+    )
     if args.perplexity:
         notes["perplexity_tokens"] = args.perplexity
     if args.rivals_from:

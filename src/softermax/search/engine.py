@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import functools
 import json
+import logging
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -125,6 +126,8 @@ def _opened(search: Search, storage: Path, presets: Mapping[str, AnySpec]) -> It
         except OSError:
             is_first = False
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        # It logs a Ctrl-C that meets it while it gives a connection back, and goes on; what fails it raises.
+        logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study = optuna.create_study(

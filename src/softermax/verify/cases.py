@@ -53,6 +53,17 @@ def scores_of(spec: AnySpec) -> SoftermaxSpec:
     return spec.scores if isinstance(spec, DeferredSpec) else spec
 
 
+def saturating_columns(spec: AnySpec) -> int:
+    """Columns of a row that has more than PowSum can hold, unless that is very long."""
+    return min(4 * (spec.powsum.high >> spec.powsum.fraction), 5000)
+
+
+def longest_row(spec: AnySpec) -> int:
+    """Columns of the longest of the `cases`."""
+    width = scores_of(spec).slice_width or 16
+    return max(384, 3 * width + 5, saturating_columns(spec))
+
+
 def cases(spec: AnySpec, rows: int, seed: int = 0, pairs: float = 1.0) -> Iterator[Case]:
     """Exhaustive, adversarial and random rows for a spec.
 
@@ -87,8 +98,7 @@ def cases(spec: AnySpec, rows: int, seed: int = 0, pairs: float = 1.0) -> Iterat
         mask = rng.random(raw.shape) < 0.5
         mask[0], mask[1, 1:], mask[2, : columns // 2] = False, False, False
         yield Case("masked", raw, mask)
-    longest = 4 * (spec.powsum.high >> spec.powsum.fraction)
-    yield whole("PowSum saturates", np.full((2, min(longest, 5000)), high, dtype=np.int64))
+    yield whole("PowSum saturates", np.full((2, saturating_columns(spec)), high, dtype=np.int64))
     spread = max(1, (high - low) // 16)
     for columns in (64, 128, 384):
         raw = np.clip(np.rint(rng.normal(0, spread, (rows, columns))), low, high).astype(np.int64)

@@ -16,17 +16,17 @@ from softermax.rtl.softermax_top import Softermax
 from softermax.rtl.units import create
 from softermax.rtl.vectors import deferred_fields, deferred_outputs, drained, slices_of
 from softermax.spec import DeferredSpec, SoftermaxSpec
+from softermax.verify.cases import longest_row
 
 _ROWS = 4
-_DEPTH = 512
-"""Slices that a row may have: enough for the longest row of `softermax verify`."""
 _COLUMNS = 4
 """Columns of V in the attention tail."""
 
 
 @lru_cache(maxsize=8)
 def _top(spec: SoftermaxSpec) -> Simulation:
-    return Simulation(Softermax(spec, rows=_ROWS, depth=_DEPTH))
+    # A row of more slices than the top has room for would wait for itself: the narrower, the deeper.
+    return Simulation(Softermax(spec, rows=_ROWS, depth=spec.slices(longest_row(spec))))
 
 
 @lru_cache(maxsize=8)
