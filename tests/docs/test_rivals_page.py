@@ -30,11 +30,18 @@ def planned(script: ModuleType, **asked: object) -> list[list[str]]:
 def test_every_command_is_one_that_softermax_takes(script: ModuleType) -> None:
     parser = build_parser()
     commands = planned(script, silicon=True, models=True, data_dir="DATA")
-    assert [command[1] for command in commands[:-1]] == [
-        "silicon", "finetune", "evaluate", "perplexity", "rivals",
+    ours = [command for command in commands if command[0] == "softermax"]
+    assert [command[1] for command in ours] == [
+        "silicon", *["finetune", "evaluate"] * len(script.SWAPPED), *["finetune"] * len(script.LEARNED),
+        *["perplexity"] * len(script.CONTEXTS), "rivals",
     ]  # fmt: skip
-    for command in commands[:-1]:
+    for command in ours:
         parser.parse_args(command[1:])
+    copied = [command for command in commands if command[0] == "cp"]
+    assert len(ours) + len(copied) == len(commands) - 1
+    assert {Path(made).parent.as_posix() for _, made, _ in copied} <= {
+        command[command.index("--out") + 1] for command in ours
+    }
     assert commands[-1][1:3] == ["docs/_build/results.py", "README.md"]
     assert "docs/rivals.md" in commands[-1]
     assert planned(script) == commands[-2:]
