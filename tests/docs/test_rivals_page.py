@@ -10,6 +10,7 @@ import pytest
 
 from softermax.cli import build_parser
 from softermax.rivals import all_designs, get_attention, rivals
+from softermax.rivals.in_models import in_models
 
 from .blocks import ROOT
 from .test_results import save
@@ -55,6 +56,16 @@ def test_models_get_every_rival(script: ModuleType) -> None:
         names
     )
     assert len(set(names)) == len(names)
+
+
+def test_every_rival_is_stored_with_every_task_and_the_short_context(
+    script: ModuleType,
+) -> None:
+    columns = in_models(load("results").figures.rows)
+    tasks = [column for column in columns if column.endswith("points")]
+    assert len(tasks) == len(script.SWAPPED)
+    for column in [*tasks, "perplexity at 512, %"]:
+        assert set(columns[column]) == set(script.swapped()), column
 
 
 def test_models_without_data_are_refused(script: ModuleType) -> None:
