@@ -133,9 +133,9 @@ def rivals_learned() -> list[ResultRow]:
         for begins, what in {"exact": "exact softmax, fp32", PREFIX + "consmax": "ConSmax put in"}.items()
         if row["attention"].startswith(begins)
     }
-    for name, what in {"exact": "exact softmax", "consmax": "ConSmax, constants learned"}.items():
-        for row in figures.rows(f"rivals/stsb/learned-{name}"):
-            scores[f"{what}, int8, epochs more: {row['epochs']:g}"] = row["scores"]["pearson_spearman"]
+    for row in figures.rows("rivals/stsb/learned-consmax"):
+        what = f"ConSmax, constants and weights learned, int8, epochs: {row['epochs']:g}"
+        scores[what] = row["scores"]["pearson_spearman"]
     base = next(iter(scores.values()), 0.0)
     return [
         {"attention": what, "STS-B": f"{score:.2f}", "points": f"{score - base:+.2f}"}

@@ -29,8 +29,6 @@ SWAPPED = {
     "mrpc": ("--epochs", "3"),
 }
 """Tasks whose whole dev sets are scored with each design, and how long a model is fine-tuned for each."""
-LEARNED = {"exact": ("--arm", "int8"), "consmax": ("--arm", "softermax", "--preset", "rival:consmax")}
-"""What STS-B's model is trained on with for an epoch, in int8: the exact softmax, and ConSmax, whose constants learn."""
 CONTEXTS = {512: 1024, 2048: 2048}
 """Tokens that perplexity is taken of, by context."""
 LONG = 2048
@@ -71,12 +69,11 @@ def models(data: str) -> Iterator[Command]:
         yield [
             "softermax", "evaluate", f"{tuned}/model", "--presets", *swapped(), "--out", f"{RESULTS}/rivals/{task}", *given,
         ]  # fmt: skip
-    for name, arm in LEARNED.items():
-        learned = f"{TUNED}/stsb-{name}"
-        train = ["--task", "stsb", *arm, "--products", "bfloat16", "--epochs", "1"]
-        start = ["--model", f"{TUNED}/stsb/model", "--keep-head"]
-        yield ["softermax", "finetune", *train, *start, "--out", learned, *given]
-        yield ["cp", f"{learned}/finetune.json", f"{RESULTS}/rivals/stsb/learned-{name}.json"]
+    learned = f"{TUNED}/stsb-consmax"
+    train = ["--task", "stsb", "--preset", "rival:consmax", "--products", "bfloat16", "--epochs", "1"]
+    start = ["--model", f"{TUNED}/stsb/model", "--keep-head"]
+    yield ["softermax", "finetune", *train, *start, "--out", learned, *given]
+    yield ["cp", f"{learned}/finetune.json", f"{RESULTS}/rivals/stsb/learned-consmax.json"]
     for context, tokens in CONTEXTS.items():
         yield [
             "softermax", "perplexity", "--text", f"{data}/lm/wikitext2_test.txt", "--tokens", str(tokens),

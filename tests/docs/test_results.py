@@ -302,5 +302,5 @@ def test_a_design_that_learned_stands_beside_the_model_that_it_was_put_into(resu
     assert [row["points"] for row in results.rivals_learned()] == ["+0.00", "-25.00"]
     save(results, "rivals/stsb/learned-consmax", [{"epochs": 2.0, "scores": {"pearson_spearman": 84.5}}])
     last = results.rivals_learned()[-1]
-    assert last["attention"].endswith("int8, epochs more: 2")
+    assert last["attention"].endswith("int8, epochs: 2")
     assert last["points"] == "-0.50"
