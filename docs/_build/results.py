@@ -19,12 +19,14 @@ from figures import ResultRow
 from rival_tables import (
     add_built_rivals,
     add_rivals,
+    add_rivals_in_models,
     rivals,
     rivals_by_length,
     rivals_cheaper,
     rivals_claims,
     rivals_in_models,
     rivals_in_silicon,
+    rivals_learned,
     rivals_told,
     rivals_with_options,
 )
@@ -275,6 +277,7 @@ def summary() -> list[ResultRow]:
             spec = "`row-scaled+fold`"
             add(f"The same without retraining, {row['model']}, {spec}", row[spec], "", "accuracy")
     add_rivals(add)
+    add_rivals_in_models(add)
     add_built_rivals(add)
     return rows
 
@@ -536,6 +539,7 @@ TABLES: dict[str, Callable[[], list[ResultRow]]] = {
     "rivals by length": rivals_by_length,
     "rivals cheaper": rivals_cheaper,
     "rivals claims": rivals_claims,
+    "rivals learned": rivals_learned,
     "rivals told": rivals_told,
     "search": searches.presets,
     "search finalists": searches.finalists,

@@ -8,7 +8,7 @@ import figures
 from figures import ResultRow
 
 from softermax.report.names import LIBRARIES
-from softermax.rivals import pareto
+from softermax.rivals import PREFIX, is_rival, pareto
 from softermax.rivals.in_models import attention_of, in_models
 
 LENGTHS = {"128": "l1_128", "384": "l1_384", "2048": "l1_2048", "recorded, 384": "l1_recorded"}
@@ -22,6 +22,8 @@ WORDS = {
     "BF16 or float": ("BF16", "float"),
 }
 """Kinds of output words, by how a design's own begins."""
+INT8 = PREFIX + "int8-scores"
+"""No rival's design: the exact softmax of int8 scores."""
 
 
 def word_of(row: ResultRow) -> str:
@@ -115,12 +117,30 @@ def rivals_in_silicon() -> list[ResultRow]:
 def rivals_in_models() -> list[ResultRow]:
     """Without retraining: fine-tuned models' scores and a language model's perplexity with each design."""
     columns = in_models(figures.rows)
-    rows: list[ResultRow] = []
-    for name in dict.fromkeys(name for column in columns.values() for name in column):
-        rows.append(
-            {"attention": f"`{name}`"} | {what: _signed(found, name) for what, found in columns.items()}
-        )
-    return rows
+    names = {name for column in columns.values() for name in column}
+    return [
+        {"attention": f"`{name}`"} | {what: _signed(found, name) for what, found in columns.items()}
+        for name in sorted(names, key=lambda name: (is_rival(name), name))
+    ]
+
+
+def rivals_learned() -> list[ResultRow]:
+    """ConSmax on STS-B: put into a fine-tuned model, and after training on with it, in points of that model."""
+    swapped = figures.rows("rivals/stsb/evaluate")
+    scores = {
+        what: row["pearson_spearman"]
+        for row in swapped
+        for begins, what in {"exact": "exact softmax, fp32", PREFIX + "consmax": "ConSmax put in"}.items()
+        if row["attention"].startswith(begins)
+    }
+    for row in figures.rows("rivals/stsb/learned-consmax"):
+        what = f"ConSmax, constants and weights learned, int8, epochs: {row['epochs']:g}"
+        scores[what] = row["scores"]["pearson_spearman"]
+    base = next(iter(scores.values()), 0.0)
+    return [
+        {"attention": what, "STS-B": f"{score:.2f}", "points": f"{score - base:+.2f}"}
+        for what, score in scores.items()
+    ]
 
 
 def rivals_by_length() -> list[ResultRow]:
@@ -265,6 +285,40 @@ def add_rivals(add: Callable[[str, str, str, str], None]) -> None:
                 "",
                 "rivals",
             )
+
+
+def add_rivals_in_models(add: Callable[[str, str, str, str, str], None]) -> None:
+    """Where others do better in a model without retraining than the best of ours: tasks on average, and context by context."""
+    columns = in_models(figures.rows)
+    tasks = [found for what, found in columns.items() if what.endswith("points")]
+    shared = set.intersection(*map(set, tasks)) if tasks else set()
+    points = {name: sum(found[name] for found in tasks) / len(tasks) for name in shared}
+    _add_better(add, f"points over the exact softmax, average of {len(tasks)} tasks", points, 1)
+    for what, found in columns.items():
+        if what.startswith("perplexity"):
+            where = what.removeprefix("perplexity ").removesuffix(", %")
+            _add_better(add, f"% of SmolLM2's perplexity over the exact softmax's {where}", found, -1)
+
+
+def _add_better(
+    add: Callable[[str, str, str, str, str], None], what: str, found: dict[str, float], sign: int
+) -> None:
+    """The best of ours and all rivals that are better; ``sign`` is that of a gain. Exact softmaxes of int8 scores are none."""
+    ours = max((name for name in found if not is_rival(name)), key=lambda n: sign * found[n], default=None)
+    if ours is None:
+        return
+    better = [n for n in found if is_rival(n) and n != INT8 and sign * found[n] > sign * found[ours]]
+    if better:
+        better.sort(key=lambda n: sign * found[n])
+        names = ", ".join(f"`{n.removeprefix(PREFIX)}`" for n in better)
+        values = ", ".join(_signed(found, n) for n in (ours, *better))
+        add(
+            f"Without retraining, {what}: `{ours}`, and better, {names}",
+            values,
+            "",
+            "rivals",
+            "rivals.md#in-models",
+        )
 
 
 def add_built_rivals(add: Callable[[str, str, str, str], None]) -> None:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from softermax.rivals import PREFIX, all_designs
+from softermax.rivals import PREFIX, all_designs, is_rival
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = "docs/results"
@@ -24,10 +24,15 @@ OPTIONS = ("i-bert", "ita", "e2softmax")
 """Rivals that go into models with an exponent per row too: the three with their own ways to lose mass."""
 TUNED = "out/rivals"
 """Fine-tuned models that designs are put into, by task."""
-SWAPPED = ("stsb",)
-"""Tasks whose whole dev sets are scored with each design."""
-CONTEXTS = {512: 1024}
+SWAPPED = {
+    "stsb": ("--epochs", "2"),
+    "mrpc": ("--epochs", "3"),
+}
+"""Tasks whose whole dev sets are scored with each design, and how long a model is fine-tuned for each."""
+CONTEXTS = {512: 1024, 2048: 2048}
 """Tokens that perplexity is taken of, by context."""
+LONG = 2048
+"""The context from which on only designs that were built are scored, with ours: every one would take an hour."""
 Command = list[str]
 
 
@@ -41,6 +46,14 @@ def swapped() -> list[str]:
     return [*names, PREFIX + "int8-scores"]
 
 
+def built() -> list[str]:
+    """Of those what was built, and ours."""
+    from softermax.rtl.rivals.registry import built
+
+    rivals = {PREFIX + name for name in built()}
+    return [name for name in swapped() if not is_rival(name) or name in rivals]
+
+
 def silicon() -> Iterator[Command]:
     yield ["softermax", "silicon", "--rivals", "all", "--width", "16", "32", "--out", RESULTS]
 
@@ -49,17 +62,23 @@ def models(data: str) -> Iterator[Command]:
     """Fine-tuned models with each design put in, and a language model."""
     threads = ["--threads", "1"]
     given = ["--data-dir", data, *threads]
-    for task in SWAPPED:
+    for task, length in SWAPPED.items():
         tuned = f"{TUNED}/{task}"
-        train = ["--task", task, "--arm", "fp32", "--products", "bfloat16", "--epochs", "2"]
+        train = ["--task", task, "--arm", "fp32", "--products", "bfloat16", *length]
         yield ["softermax", "finetune", *train, "--out", tuned, *given]
         yield [
             "softermax", "evaluate", f"{tuned}/model", "--presets", *swapped(), "--out", f"{RESULTS}/rivals/{task}", *given,
         ]  # fmt: skip
+    learned = f"{TUNED}/stsb-consmax"
+    train = ["--task", "stsb", "--preset", "rival:consmax", "--products", "bfloat16", "--epochs", "1"]
+    start = ["--model", f"{TUNED}/stsb/model", "--keep-head"]
+    yield ["softermax", "finetune", *train, *start, "--out", learned, *given]
+    yield ["cp", f"{learned}/finetune.json", f"{RESULTS}/rivals/stsb/learned-consmax.json"]
     for context, tokens in CONTEXTS.items():
         yield [
             "softermax", "perplexity", "--text", f"{data}/lm/wikitext2_test.txt", "--tokens", str(tokens),
-            "--contexts", str(context), "--variants", "exact", *swapped(), "--out", f"{RESULTS}/rivals", *threads,
+            "--contexts", str(context), "--variants", "exact", *(swapped() if context < LONG else built()),
+            "--out", f"{RESULTS}/rivals", *threads,
         ]  # fmt: skip
 
 

@@ -281,3 +281,26 @@ def test_rivals_in_models_are_differences_to_the_exact_softmax(results: ModuleTy
     assert results.rivals_in_models() == [
         {"attention": "`rival:a`", "STS-B, points": "-0.50", "perplexity at 2, %": "+20.00"}
     ]
+    # Nobody is better than ours as long as ours is not there; then the README names who is, and not int8 scores alone.
+    assert results.summary() == []
+    ours = text | {"variant": "paper+fold", "perplexity": 13.0}
+    scores = text | {"variant": "rival:int8-scores", "perplexity": 10.0}
+    save(results, "rivals/perplexity", [*losses, ours, scores])
+    (named,) = (row for row in results.summary() if "perplexity" in row[""])
+    assert named[""].endswith("at 2: `paper+fold`, and better, `a`")
+    assert named["here"] == "+30.00, +20.00"
+
+
+def test_a_design_that_learned_stands_beside_the_model_that_it_was_put_into(results: ModuleType) -> None:
+    (results.figures.RESULTS / "rivals" / "stsb").mkdir(parents=True)
+    swapped = [
+        {"attention": "exact softmax (fp32)", "pearson_spearman": 85.0},
+        {"attention": "rival:ita", "pearson_spearman": 84.0},
+        {"attention": "rival:consmax", "pearson_spearman": 60.0},
+    ]
+    save(results, "rivals/stsb/evaluate", swapped)
+    assert [row["points"] for row in results.rivals_learned()] == ["+0.00", "-25.00"]
+    save(results, "rivals/stsb/learned-consmax", [{"epochs": 2.0, "scores": {"pearson_spearman": 84.5}}])
+    last = results.rivals_learned()[-1]
+    assert last["attention"].endswith("int8, epochs: 2")
+    assert last["points"] == "-0.50"

@@ -10,6 +10,7 @@ import pytest
 
 from softermax.cli import build_parser
 from softermax.rivals import all_designs, get_attention, rivals
+from softermax.rivals.in_models import in_models
 
 from .blocks import ROOT
 from .test_results import save
@@ -30,11 +31,18 @@ def planned(script: ModuleType, **asked: object) -> list[list[str]]:
 def test_every_command_is_one_that_softermax_takes(script: ModuleType) -> None:
     parser = build_parser()
     commands = planned(script, silicon=True, models=True, data_dir="DATA")
-    assert [command[1] for command in commands[:-1]] == [
-        "silicon", "finetune", "evaluate", "perplexity", "rivals",
+    ours = [command for command in commands if command[0] == "softermax"]
+    assert [command[1] for command in ours] == [
+        "silicon", *["finetune", "evaluate"] * len(script.SWAPPED), "finetune",
+        *["perplexity"] * len(script.CONTEXTS), "rivals",
     ]  # fmt: skip
-    for command in commands[:-1]:
+    for command in ours:
         parser.parse_args(command[1:])
+    copied = [command for command in commands if command[0] == "cp"]
+    assert len(ours) + len(copied) == len(commands) - 1
+    assert {Path(made).parent.as_posix() for _, made, _ in copied} <= {
+        command[command.index("--out") + 1] for command in ours
+    }
     assert commands[-1][1:3] == ["docs/_build/results.py", "README.md"]
     assert "docs/rivals.md" in commands[-1]
     assert planned(script) == commands[-2:]
@@ -48,6 +56,16 @@ def test_models_get_every_rival(script: ModuleType) -> None:
         names
     )
     assert len(set(names)) == len(names)
+
+
+def test_every_rival_is_stored_with_every_task_and_the_short_context(
+    script: ModuleType,
+) -> None:
+    columns = in_models(load("results").figures.rows)
+    tasks = [column for column in columns if column.endswith("points")]
+    assert len(tasks) == len(script.SWAPPED)
+    for column in [*tasks, "perplexity at 512, %"]:
+        assert set(columns[column]) == set(script.swapped()), column
 
 
 def test_models_without_data_are_refused(script: ModuleType) -> None:

@@ -9,8 +9,8 @@ from softermax.rivals.registry import PREFIX
 
 EVALUATED = {
     title: f"rivals/{task}/evaluate"
-    for title, task in {"STS-B": "stsb", "SST-2": "sst2", "MRPC": "mrpc", "RTE": "rte"}.items()
-} | {"STS-B, 500 rows": "rivals/evaluate"}
+    for title, task in {"STS-B": "stsb", "MRPC": "mrpc", "SST-2": "sst2"}.items()
+}
 """Results of `softermax evaluate` on fine-tuned models, by what a reader calls the task."""
 PERPLEXITY = "rivals/perplexity"
 """The result of `softermax perplexity`."""
