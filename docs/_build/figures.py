@@ -27,7 +27,7 @@ _FIGURE = re.compile(r"<!-- figure: (.+?) -->.*?<!-- /figure -->", re.DOTALL)
 _WORDS = ("range", "mean", "count", "negated")
 
 _UNIT = "width=16 library=nangate45 preset=paper baseline=two-pass .2f"
-_GENERIC = "width=16 library=nangate45 preset=paper .2f"
+_GENERIC = "width=16 library=nangate45 preset=paper baseline=generic .2f"
 _PE = "width=32 library=nangate45 sequence=384 baseline=two-pass .2f"
 _TEXT = "model=smollm2 text=wikitext2_test.txt context=2048"
 _MINILM = "model=minilm task=average"
@@ -36,18 +36,21 @@ NAMED = {
     "unit energy": f"silicon.energy_ratio unit=unnormed {_UNIT}",
     "unit area, range": "sensitivity.area_ratio unit=unnormed preset=paper baseline=two-pass range .2f",
     "unit energy, range": "sensitivity.energy_ratio unit=unnormed preset=paper baseline=two-pass range .2f",
-    "unit area, generic": f"generic/silicon.area_ratio unit=unnormed {_GENERIC}",
-    "unit energy, generic": f"generic/silicon.energy_ratio unit=unnormed {_GENERIC}",
+    "unit area, generic": f"silicon.area_ratio unit=unnormed {_GENERIC}",
+    "unit energy, generic": f"silicon.energy_ratio unit=unnormed {_GENERIC}",
     "lean area": 'silicon.area_ratio "unit=both units" preset=lean baseline=two-pass range .2f',
     "lean energy": 'silicon.energy_ratio "unit=both units" preset=lean baseline=two-pass range .2f',
     "both units area": 'silicon.area_ratio "unit=both units" preset=paper|paper-32 baseline=two-pass range .2f',
     "both units energy": 'silicon.energy_ratio "unit=both units" preset=paper|paper-32 baseline=two-pass range .2f',
     "whole lean area": "silicon.area_ratio unit=whole preset=lean baseline=two-pass range .2f",
     "whole lean energy": "silicon.energy_ratio unit=whole preset=lean baseline=two-pass range .2f",
+    "lean area, generic": 'silicon.area_ratio "unit=both units" preset=lean baseline=generic range .2f',
+    "lean energy, generic": 'silicon.energy_ratio "unit=both units" preset=lean baseline=generic range .2f',
     "PE energy, range": "pe-what-if.energy_ratio scheme=fixed width=32 library=nangate45 range .2f",
     "paper's unit area": "paper.units.ratios.unnormed.area .2f",
     "paper's unit energy": "paper.units.ratios.unnormed.energy .2f",
     "PE energy": f"pe.energy_ratio scheme=fixed {_PE}",
+    "PE energy, generic": f"pe.energy_ratio scheme=fixed {_PE.replace('two-pass', 'generic')}",
     "PE energy, deferred": f"pe.energy_ratio scheme=deferred {_PE}",
     "paper's PE energy": "paper.pe.ratios.energy .2f",
     "points over int8": f"accuracy-differences.mean {_MINILM} preset=paper +.1f",

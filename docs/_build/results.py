@@ -43,23 +43,12 @@ from softermax.results import Envelope
 PAPER = paper()
 WHOLES = {"both units": "Both units", "whole": "Both units and what waits between them"}
 TEXTS = {"wikitext2_test.txt": "WikiText-2", "tinyshakespeare.txt": "Shakespeare"}
-PAGES = {"two-pass": "silicon", "generic": "generic/silicon"}
 
 
-def of_both_kinds(name: str, generic: str) -> list[ResultRow]:
-    """The rows of a result against either kind; those against generic components may have a file of their own."""
-    found = [row for row in figures.rows(name) if row["baseline"] in BASELINES]
-    if not any(row["baseline"] == "generic" for row in found):
-        found += figures.rows(generic)
-    return found
-
-
-def silicon() -> list[ResultRow]:
-    return of_both_kinds("silicon", "generic/silicon")
-
-
-def pe() -> list[ResultRow]:
-    return of_both_kinds("pe", "generic/pe")
+def of_both_kinds(name: str) -> list[ResultRow]:
+    """The rows of a result against two passes of either kind: all against the one, then all against the other."""
+    found = figures.rows(name)
+    return [row for baseline in BASELINES for row in found if row["baseline"] == baseline]
 
 
 def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
@@ -77,7 +66,7 @@ def judged(name: str, paper: ResultRow, ours: ResultRow) -> Iterator[ResultRow]:
 def units() -> list[ResultRow]:
     """The paper's words at both widths in every library, against both kinds of two passes."""
     rows: list[ResultRow] = []
-    for found in silicon():
+    for found in of_both_kinds("silicon"):
         if found["unit"] in UNITS and found["preset"] in ("paper", "paper-32"):
             where = f"{LIBRARIES.get(found['library'], found['library'])}, {found['width']} wide"
             name = f"{UNITS[found['unit']]} over {BASELINES[found['baseline']]}, {where}"
@@ -94,7 +83,7 @@ def is_the_papers(row: ResultRow) -> bool:
 def processing_element() -> list[ResultRow]:
     """The paper's processing element: 32 wide, rows of 384, against both kinds of two passes."""
     rows: list[ResultRow] = []
-    for found in pe():
+    for found in of_both_kinds("pe"):
         if is_the_papers(found) and found["scheme"] in SCHEMES:
             where = LIBRARIES.get(found["library"], found["library"])
             scheme = SCHEMES[found["scheme"]]
@@ -224,34 +213,32 @@ def summary() -> list[ResultRow]:
         how = f"[{page}](docs/{path or f'results/{page}.md'})"
         rows.append({"": what, "here": here, "paper": paper, "how": how})
 
-    for found in silicon():
-        over, page = BASELINES[found["baseline"]], PAGES[found["baseline"]]
+    for found in of_both_kinds("silicon"):
+        over = BASELINES[found["baseline"]]
         if (found["width"], found["preset"]) == (16, "paper") and found["unit"] in UNITS:
             paper = PAPER["units"]["ratios"][found["unit"]]
             add(
                 f"{UNITS[found['unit']]} over {over}, area / energy, {LIBRARIES[found['library']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
                 f"{paper['area']:.2f} / {paper['energy']:.2f}",
-                page,
+                "silicon",
             )
         if (found["width"], found["preset"]) == (16, "lean") and found["unit"] in WHOLES:
             add(
                 f"{WHOLES[found['unit']]}, `lean`, over {over}, area / energy, {LIBRARIES[found['library']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
                 "",
-                page,
+                "silicon",
             )
-    for found in pe():
-        generic = found["baseline"] == "generic"
-        if (is_the_papers(found) or generic) and found["scheme"] in ("fixed", "lean", "deferred"):
-            has_paper = is_the_papers(found) and found["scheme"] == "fixed"
+    for found in of_both_kinds("pe"):
+        if is_the_papers(found) and found["scheme"] in ("fixed", "lean", "deferred"):
             paper = PAPER["pe"]["ratios"]
             add(
                 f"Processing element over {BASELINES[found['baseline']]}, {found['width']} wide, area / energy, "
                 f"{LIBRARIES[found['library']]}, {SCHEMES[found['scheme']]}",
                 f"{found['area_ratio']:.2f} / {found['energy_ratio']:.2f}",
-                f"{paper['area']:.2f} / {paper['energy']:.2f}" if has_paper else "",
-                "generic/pe" if generic else "pe",
+                f"{paper['area']:.2f} / {paper['energy']:.2f}" if found["scheme"] == "fixed" else "",
+                "pe",
             )
     for row in perplexity():
         if (row["model"], row["text"], row["context"]) != ("smollm2", TEXTS["wikitext2_test.txt"], "2048"):
@@ -324,7 +311,7 @@ def lean_silicon() -> list[ResultRow]:
 
 
 def routed() -> list[ResultRow]:
-    """Ratios before and after layout, and the slack that is left."""
+    """Ratios before and after layout, and the slack that is left; of whole softmaxes none, their memories are not laid out."""
     return [
         {
             "unit": row["unit"],
@@ -341,7 +328,7 @@ def routed() -> list[ResultRow]:
             "baseline's": f"{row['baseline_slack_ns']:.3f}",
         }
         for row in figures.rows("route")
-        if row["area_ratio"] is not None
+        if row["area_ratio"] is not None and row["unit"] != "whole"
     ]
 
 
@@ -485,9 +472,18 @@ def skid() -> list[ResultRow]:
 
 
 def fpga() -> list[ResultRow]:
-    """The designs on both families, with look-up tables over those of the lean baseline's unit."""
+    """The designs on both families, with look-up tables over those of either baseline's unit."""
     found = figures.rows("fpga")
-    theirs = {(row["family"], row["unit"]): row["luts"] for row in found if row["design"] == "two-pass"}
+    theirs = {
+        (row["family"], row["unit"], row["design"]): row["luts"]
+        for row in found
+        if row["design"] in BASELINES
+    }
+
+    def over(row: ResultRow, baseline: str) -> str:
+        luts = theirs.get((row["family"], row["unit"], baseline))
+        return "" if luts is None or row["design"] in BASELINES else f"{row['luts'] / luts:.3f}"
+
     return [
         {
             "family": row["family"],
@@ -495,9 +491,8 @@ def fpga() -> list[ResultRow]:
             "unit": row["unit"],
             "design": row["design"],
             "LUTs": f"{row['luts']:,}",
-            "over two-pass": f"{row['luts'] / theirs[row['family'], row['unit']]:.3f}"
-            if (row["family"], row["unit"]) in theirs and row["design"] not in BASELINES
-            else "",
+            "over two-pass": over(row, "two-pass"),
+            "over generic": over(row, "generic"),
             "registers": row["registers"],
             "DSPs": row["dsps"],
             "block RAMs": row["block_rams"],

@@ -18,9 +18,9 @@ from softermax.silicon.memory import (
     PUBLISHED,
     Memory,
     Node,
+    as_published,
     node_of,
     sensitivity,
-    waiting_node,
 )
 
 STORED = json.loads(cacti.DATA.read_text(encoding="utf-8"))
@@ -131,7 +131,16 @@ def test_unknown_libraries_and_sizes_are_refused_by_name() -> None:
     with pytest.raises(ValueError, match="capacity 0: must be more than 0 bytes"):
         CACTI["45nm"].read_pj(0)
     assert [node_of("asap7", name).source for name in ("published", "cacti")] == ["published", "CACTI"]
-    assert waiting_node("nangate45") == PUBLISHED["45nm"].at_logic_voltage()
+    assert node_of("nangate45") == CACTI["45nm"]
+
+
+def test_published_memories_are_a_what_if_at_both_voltages_where_they_differ() -> None:
+    node = PUBLISHED["45nm"]
+    assert as_published("nangate45") == {
+        AS_PUBLISHED: node,
+        f"{AS_PUBLISHED}, at the logic's 1.1 V": node.at_logic_voltage(),
+    }
+    assert as_published("asap7") == {AS_PUBLISHED: PUBLISHED["7nm"]}
 
 
 def test_an_answer_of_cacti_is_read_in_our_units() -> None:

@@ -15,9 +15,12 @@ from softermax.rtl.rivals.registry import built, get_hardware
 from softermax.silicon import rivals
 from softermax.silicon.flow import measure_unit
 from softermax.silicon.library import Library
+from softermax.silicon.memory import node_of
 from softermax.silicon.rivals import RivalRow, RivalTable, RivalUnit, kept_beside, rival_orders
-from softermax.silicon.stimuli import gaussian
+from softermax.silicon.stimuli import COLUMNS, gaussian
 from softermax.silicon.table import WaitingRow
+from softermax.silicon.whole import BOTH, cost_of_waiting, waiting_of_spec
+from softermax.spec import PRESETS
 
 
 def unit_of(name: str, unit: str, lanes: int) -> RivalUnit:
@@ -73,6 +76,21 @@ def test_designs_that_were_not_measured_again_keep_their_rows_and_their_place() 
         ("cmsis-nn", 100.0), ("ita", 70.0), ("split-exponential", 70.0), ("lean+fold", 100.0),
     ]  # fmt: skip
     assert [row.design for row in together.waiting] == ["cmsis-nn", "ita", "split-exponential", "lean+fold"]
+
+
+def test_memories_of_rows_that_stay_are_counted_as_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are modelled: what was measured, the units, stays as it was."""
+    monkeypatch.setattr(rivals, "both_kinds", lambda rows: ([gaussian(12)], ""))
+    before = table_of("ita")
+    (whole,) = before.rows
+    both = replace(whole, unit=BOTH)
+    before = replace(before, rows=[both, replace(whole, area_um2=1e9, pj_per_element=1e9)])
+    _, *kept = kept_beside(table_of("cmsis-nn"), stored(before)).rows
+    (ours,) = waiting_of_spec(PRESETS["lean"])  # scores of nine bits, as ITA's
+    cost = cost_of_waiting([ours], node_of("nangate45"), COLUMNS, 1.5)
+    assert kept[0] == both
+    assert kept[1].area_um2 == pytest.approx(both.area_um2 + cost.area_um2, abs=0.01)
+    assert kept[1].pj_per_element == pytest.approx(both.pj_per_element + cost.pj, abs=1e-5)
 
 
 def test_rows_of_other_scores_or_another_clock_cannot_stay() -> None:

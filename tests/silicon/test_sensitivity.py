@@ -15,6 +15,7 @@ from softermax.silicon import sensitivity, stimuli
 from softermax.silicon.flip_flops import KeptLaneUnit, cost_in_flip_flops
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result, measure_unit
 from softermax.silicon.library import Library
+from softermax.silicon.memory import AS_PUBLISHED
 from softermax.silicon.sensitivity import CASES, NONE, Task, tasks_of
 from softermax.silicon.stimuli import gaussian
 from softermax.silicon.table import Order
@@ -78,6 +79,10 @@ def test_the_command_prints_every_change_of_both_units(
     # Of the memories alone the ratio is larger than of the units: the more they cost, the larger that of the whole.
     low, high = (whole[f"memories' area {factor} times"]["area_ratio"] for factor in ("0.5", "2"))
     assert low < whole[NONE]["area_ratio"] < high
+    # The figures that were used before CACTI's are a row, at their own voltage and at the cells'.
+    published = {change for change in whole if change.startswith(AS_PUBLISHED)}
+    assert published == {AS_PUBLISHED, f"{AS_PUBLISHED}, at the logic's 1.1 V"}
+    assert len({whole[change]["energy_ratio"] for change in (NONE, *published)}) == 3
     anew = whole["FP16 makes its exponentials anew instead of keeping them"]
     # Three rows of scores take less room than two of scores and two of exponentials.
     assert anew["area_ratio"] > whole[NONE]["area_ratio"]

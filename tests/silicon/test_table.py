@@ -20,7 +20,7 @@ from softermax.silicon.equivalence import Disagreement, require_equal
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, EnergyResult, Result, measure_unit
 from softermax.silicon.jobs import RESET_CYCLES
 from softermax.silicon.library import Library
-from softermax.silicon.memory import waiting_node
+from softermax.silicon.memory import CACTI, node_of
 from softermax.silicon.power import energy_of
 from softermax.silicon.simulation import Simulator
 from softermax.silicon.stimuli import gaussian
@@ -249,32 +249,40 @@ def test_a_whole_softmax_is_both_units_and_room_for_two_rows_of_what_waits() -> 
     rows = {(row.unit, row.preset, row.baseline): row for row in made.rows}
     # Of a row of 384: unnormed words with 6 bits of max for each of 24 slices; scores with a bit of mask and exponentials
     # without sign and upper exponent bit; exponentials and the max of each slice; with generic components whole halves.
-    waits = {
-        "paper": 24 * (16 * 16 + 6),
-        "two-pass": 384 * (16 + 1) + 384 * 14,
-        "online": 24 * (16 * 14 + 16),
-        "generic": 384 * (16 + 1) + 384 * 16,
+    slices = {
+        "paper": [16 * 16 + 6],
+        "two-pass": [16 * (16 + 1), 16 * 14],
+        "online": [16 * 14 + 16],
+        "generic": [16 * (16 + 1), 16 * 16],
     }
+    """Bits of a slice in each memory."""
+
+    def area(design: str) -> float:
+        """CACTI's of 45 nm, two rows of 24 slices in as many banks as a slice needs."""
+        banks = [(-(-bits // 64), 2 * 24 * bits / 8) for bits in slices[design]]
+        return sum(count * CACTI["45nm"].area_um2(size / count) for count, size in banks)
+
     for baseline in BASELINES:
         both, whole = (rows[unit, "paper", baseline] for unit in (BOTH, WHOLE))
-        memory, other = (2 * waits[design] * 0.346 / 0.5 for design in ("paper", baseline))
+        memory, other = area("paper"), area(baseline)
         assert whole.area_um2 == pytest.approx(both.area_um2 + memory, abs=0.01)
         assert whole.area_ratio == pytest.approx((20 + memory) / (200 + other), abs=1e-4)
         assert whole.energy_pj_per_element > both.energy_pj_per_element
         assert (whole.slack_ns, whole.baseline_slack_ns) == (0.1, 0.1)
     shown = {row.design: row for row in made.waiting}
-    assert shown["paper"].bits_per_element == pytest.approx(waits["paper"] / 384, abs=0.01)
+    assert shown["paper"].bits_per_element == pytest.approx(slices["paper"][0] / 16, abs=0.01)
     assert shown["two-pass"].waits == "scores, exponentials"
 
 
-def test_memories_between_units_are_written_and_read_at_the_cells_voltage() -> None:
-    node = waiting_node("nangate45")
+def test_memories_between_units_are_written_and_read_once() -> None:
+    node = node_of("nangate45")
     kept = Waiting("scores", 16, 4)
-    # Two rows of 8 slices: 128 bytes in one bank, a writing and a reading for the four elements of a slice.
-    cost = cost_of_waiting([kept], node, 32, 1.5)
-    access = 10.0 * (128 / 8192) ** 0.5 * (1.1 / 0.9) ** 2
-    assert cost.pj == pytest.approx(2 * access / 4, rel=1e-3)
-    assert cost_of_waiting([kept, kept], node, 32, 1.5).pj == pytest.approx(2 * cost.pj)
+    # Two rows of 16 slices: 256 bytes in one bank, a writing and a reading for the four elements of a slice.
+    cost = cost_of_waiting([kept], node, 64, 1.5)
+    known = node.samples[0]
+    assert known.capacity == 256
+    assert cost.pj == pytest.approx((known.read_pj + known.write_pj) / 4, rel=1e-2)
+    assert cost_of_waiting([kept, kept], node, 64, 1.5).pj == pytest.approx(2 * cost.pj)
 
 
 def test_lean_keeps_scores_of_nine_bits() -> None:

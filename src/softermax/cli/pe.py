@@ -22,12 +22,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _own(args: argparse.Namespace, path: Path) -> int:
     """A PE of one's own, in every library."""
-    from softermax.silicon.memory import node_of
+    from softermax.silicon.memory import MEMORIES, node_of
     from softermax.silicon.pe.architecture import Architecture
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import own_sections
     from softermax.silicon.pe.sweep import draw_table
-    from softermax.silicon.pe.table import MEMORIES
 
     own = Architecture.load(path)
     rows, figures = [], []
@@ -59,13 +58,13 @@ def _own(args: argparse.Namespace, path: Path) -> int:
 
 def _papers(args: argparse.Namespace) -> int:
     from softermax.rtl.pe.config import CONFIGS
-    from softermax.silicon.memory import node_of
+    from softermax.silicon.memory import MEMORIES, node_of
     from softermax.silicon.pe.account import variants
     from softermax.silicon.pe.measurement import measure_pe
     from softermax.silicon.pe.pages import sweep_sections, table_sections, what_if_sections
     from softermax.silicon.pe.stored import netlist_rows, netlist_sections, stored_pe
     from softermax.silicon.pe.sweep import SEQUENCES, draw_sweep, draw_table
-    from softermax.silicon.pe.table import MEMORIES, SEQUENCE, pe_table
+    from softermax.silicon.pe.table import SEQUENCE, pe_table
 
     designs = [(library, width) for library in args.library for width in args.width or [16]]
     if args.netlists:

@@ -36,7 +36,7 @@ from softermax.search.terms import (
     lanes_of,
     reciprocal_terms,
 )
-from softermax.silicon.memory import waiting_node
+from softermax.silicon.memory import node_of
 from softermax.silicon.whole import cost_of_waiting, waiting_of_spec
 from softermax.spec import AnySpec, DeferredSpec, spec_from_dict
 
@@ -142,7 +142,7 @@ class SiliconModel:
         area, energy = (sum(self.units(spec, quantity).values()) for quantity in QUANTITIES)
         if isinstance(spec, DeferredSpec):
             return Silicon(area, energy, area, energy)  # no row waits for its sum
-        node = waiting_node(self._library)
+        node = node_of(self._library)
         waits = cost_of_waiting(waiting_of_spec(spec), node, columns, self._clock_ns)
         return Silicon(area, energy, area + waits.area_um2, energy + waits.pj)
 

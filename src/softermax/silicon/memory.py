@@ -3,7 +3,7 @@
 Everything else in the figures comes from mapped netlists; the memories come from this file alone: the PE's, and what waits
 between the units of a whole softmax.
 
-**CACTI** (`CACTI`), what a PE is counted with, and a what-if of a whole softmax. CACTI 7 was asked for memories of one port and 64-bit words from 256 bytes to 2 MB, of least energy and area, at
+**CACTI** (`CACTI`), what everything is counted with. CACTI 7 was asked for memories of one port and 64-bit words from 256 bytes to 2 MB, of least energy and area, at
 300 K; ``memories.json`` has its answers with version and configuration, `softermax.silicon.cacti` makes it anew.
 
 - *45 nm*: CACTI's own 45 nm, transistors of low standby power, which it runs at 1.1 V, as NanGate's cells are: nothing is scaled. Its cell has
@@ -12,7 +12,7 @@ between the units of a whole softmax.
   lines become shorter by the root of it, and a micrometre of wire keeps its capacitance, so energies are scaled by that root, and to
   ASAP7's 0.7 V by the square of the voltages. Leakage of a bit is that of 22 nm, by the ratio of the voltages.
 
-**Published** (`PUBLISHED`), what a whole softmax is counted with, and a what-if of a PE (``--memories published``).
+**Published** (`PUBLISHED`), a what-if: of a PE (``--memories published``), and of a whole softmax (``--sensitivity``).
 
 - [H14] M. Horowitz, "Computing's energy problem (and what we can do about it)", ISSCC 2014: 45 nm, energy
   of a 64-bit access of 8 KB, 32 KB and 1 MB: 10, 20 and 100 pJ, at 0.9 V. Confirmed in works that quote it.
@@ -25,8 +25,8 @@ between the units of a whole softmax.
   Confirmed in an encyclopedia that cites it.
 - Half of the area is cells, writing costs as much as reading, a bit leaks 100 pA: assumptions without a source. Large arrays are cells by
   0.70 (D. Schor, "IEDM 2022: Did we just witness the death of SRAM?", WikiChip Fuse); small ones have more around them.
-- At the 1.1 V of the 45 nm cells the energies of [H14] would be (1.1/0.9)^2 = 1.5 times as much (`Node.at_logic_voltage`), which is what
-  a whole softmax is counted with; a PE's what-ifs have both. [J21] gives no voltage: at 7 nm both are the same.
+- At the 1.1 V of the 45 nm cells the energies of [H14] would be (1.1/0.9)^2 = 1.5 times as much (`Node.at_logic_voltage`); the what-ifs have
+  both. [J21] gives no voltage: at 7 nm both are the same.
 
 Assumptions of both, varied by `sensitivity`:
 
@@ -166,19 +166,16 @@ PUBLISHED: dict[str, Node] = {
     "7nm": Node("7nm", _published({8: 7.5, 32: 8.5, 1024: 14.0}, _CELL_7NM_UM2, 0.7), 0.7, "published"),
 }
 MODELS = {"cacti": CACTI, "published": PUBLISHED}
+MEMORIES = "cacti"
+"""What memories are counted with unless told otherwise: a PE's, and those of what waits between units."""
 NODE_OF_LIBRARY = {"nangate45": "45nm", "asap7": "7nm"}
 
 
-def node_of(library: str, memories: str) -> Node:
+def node_of(library: str, memories: str = MEMORIES) -> Node:
     """The node of a cell library, by a name of `MODELS`."""
     if library not in NODE_OF_LIBRARY:
         raise ValueError(f"library {library!r}: memories are modelled for {', '.join(NODE_OF_LIBRARY)}")
     return MODELS[memories][NODE_OF_LIBRARY[library]]
-
-
-def waiting_node(library: str) -> Node:
-    """What waits between the units of a whole softmax is counted with published figures, at the logic's voltage."""
-    return node_of(library, "published").at_logic_voltage()
 
 
 @dataclass(frozen=True)
@@ -208,7 +205,6 @@ class Memory:
         return self._banks * node.leakage_nw(self.capacity / self._banks) * nanoseconds * 1e-6
 
 
-BY_CACTI = "memories by CACTI"
 AS_PUBLISHED = "memories as published"
 GLOBAL_BUFFER_BANK = 1024 * KB
 """The global buffer is made of banks of this size; an access goes to one of them."""
@@ -223,3 +219,12 @@ def sensitivity(node: Node, factors: Iterable[float] = (0.25, 0.5, 1.5, 2.0, 4.0
         changed[f"area x {factor:g}"] = replace(node, area_factor=node.area_factor * factor)
     changed["leakage x 10"] = replace(node, leakage_factor=10 * node.leakage_factor)
     return changed | {AS_PUBLISHED: PUBLISHED[node.name]}
+
+
+def as_published(library: str) -> dict[str, Node]:
+    """The published memories of a library by what was changed: as they are, and at the logic's voltage where that is another."""
+    node = node_of(library, "published")
+    found = {AS_PUBLISHED: node}
+    if node.published_voltage:
+        found[f"{AS_PUBLISHED}, at the logic's {node.voltage} V"] = node.at_logic_voltage()
+    return found

@@ -140,9 +140,9 @@ def _whole(table: UnitTable) -> list[PageSection]:
         return []
     text = (
         f"`{BOTH}` adds the two units up. `{WHOLE}` adds the memory of what waits between them for the end of a row: room for "
-        f"two rows of {table.columns} elements in every design, one that comes in and one that goes out, in memories at the "
-        "cells' voltage (`softermax.silicon.memory`), each slice written once and read once. The memories are modelled, the units "
-        "are netlists. `softermax silicon --sensitivity` has other memories."
+        f"two rows of {table.columns} elements in every design, one that comes in and one that goes out, in memories of CACTI's at "
+        "the cells' voltage (`softermax.silicon.memory`), each slice written once and read once. The memories are modelled, the "
+        "units are netlists. `softermax silicon --sensitivity` has other memories."
     )
     named = [asdict(one) | {"design": BASELINE_LABELS.get(one.design, one.design)} for one in table.waiting]
     return [PageSection("What waits in a whole softmax", text, named)]
@@ -225,6 +225,8 @@ def rival_sections(table: RivalTable) -> list[PageSection]:
     return [
         PageSection("Units and whole softmaxes", text, table.to_json()),
         PageSection(
-            "What waits", "Room for two rows in every design.", [asdict(row) for row in table.waiting]
+            "What waits",
+            "Room for two rows in every design, in memories of CACTI's.",
+            [asdict(row) for row in table.waiting],
         ),
     ]

@@ -27,12 +27,12 @@ from softermax.rtl.rivals.registry import built, get_hardware
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, ROWS, Result
 from softermax.silicon.jobs import RESET_CYCLES, GateJob
-from softermax.silicon.memory import NODE_OF_LIBRARY
-from softermax.silicon.stimuli import Scores, both_kinds
-from softermax.silicon.table import Order, WaitingRow, measure_order, waiting_cost
+from softermax.silicon.memory import NODE_OF_LIBRARY, node_of
+from softermax.silicon.stimuli import COLUMNS, Scores, both_kinds
+from softermax.silicon.table import Order, WaitingRow, measure_order
 from softermax.silicon.timing import require_possible
 from softermax.silicon.units import SpecUnit, Unit, begun, count_of, paper_at, units_of
-from softermax.silicon.whole import BOTH, UnitFigures, Waiting, added, waiting_of_spec
+from softermax.silicon.whole import BOTH, UnitFigures, Waiting, added, cost_of_waiting, waiting_of_spec
 
 OURS = ("paper", "row-scaled", "lean", "lean-row-scaled")
 """What stands beside rivals: the presets, as the rivals' table calls them, folded to base e."""
@@ -162,6 +162,18 @@ def rival_orders(
     ours: Sequence[str] = OURS,
 ) -> list[Order]:
     """The units of some rivals, ``all`` for every one that is built, then ours. Names are checked before any work."""
+    units = rival_units(names, widths, scores, ours)
+    orders = []
+    for library in libraries:
+        loaded = pdk.load(library, pdk_root)
+        require_possible(loaded, clock_ns or loaded.description.clock_ns)
+        orders += [Order(unit, library, pdk_root, clock_ns) for unit in units]
+    return orders
+
+
+def rival_units(
+    names: Sequence[str], widths: Sequence[int], scores: Scores, ours: Sequence[str] = OURS
+) -> list[Unit]:
     chosen = list(built()) if "all" in names else list(dict.fromkeys(names))
     hardware = [get_hardware(name.removeprefix(PREFIX)) for name in chosen]
     values = middle_layer(scores)
@@ -172,12 +184,7 @@ def rival_orders(
             units += [RivalUnit(rival, width, name) for name in one.units]
         for preset in ours:
             units += units_of(paper_at(width) if preset == "paper" else preset, width)
-    orders = []
-    for library in libraries:
-        loaded = pdk.load(library, pdk_root)
-        require_possible(loaded, clock_ns or loaded.description.clock_ns)
-        orders += [Order(unit, library, pdk_root, clock_ns) for unit in units]
-    return orders
+    return units
 
 
 def middle_layer(scores: Scores) -> NDArray[np.float64]:
@@ -212,7 +219,8 @@ def measure_rivals(
 def kept_beside(table: RivalTable, stored: Envelope) -> RivalTable:
     """The table with those designs of a stored one that it has not, in the order of the registry, ours last.
 
-    Both must have been measured with the same tools at the same clock on scores of the same kind.
+    Both must have been measured with the same tools at the same clock on scores of the same kind. What was measured of a stored
+    design stays; its memories, which are modelled, are counted as the table's are.
     """
     notes = stored.notes
     missing = {"stimulus", "words_equal", "waiting"} - set(notes)
@@ -235,6 +243,7 @@ def kept_beside(table: RivalTable, stored: Envelope) -> RivalTable:
     rows = [row for row in before if (row.library, row.width, row.name) not in fresh]
     waiting = [WaitingRow(**row) for row in notes["waiting"]]
     waiting = [row for row in waiting if (row.library, row.width, row.design) not in fresh]
+    rows, waiting = _counted_anew(rows, waiting)
     return replace(
         table,
         rows=sorted([*rows, *table.rows], key=lambda row: _place(row.library, row.width, row.name)),
@@ -244,6 +253,38 @@ def kept_beside(table: RivalTable, stored: Envelope) -> RivalTable:
         # Words of netlists that others took the place of do not count, and stored rows do not tell how many those were.
         words_equal=table.words_equal + (notes["words_equal"] if len(rows) == len(before) else 0),
     )
+
+
+def _counted_anew(
+    rows: Sequence[RivalRow], waiting: Sequence[WaitingRow]
+) -> tuple[list[RivalRow], list[WaitingRow]]:
+    """Whole softmaxes of stored units, with the memories of today."""
+    widths = sorted({row.width for row in rows if row.unit == BOTH})
+    units = rival_units(["all"], widths, both_kinds(COPIES * ROWS)[0][0]) if widths else []
+    by_design = {(unit.width, _name(unit)): unit for unit in units}
+    made: dict[tuple[str, int, str], tuple[RivalRow, WaitingRow]] = {}
+    for row in rows:
+        if row.unit == BOTH and row.library in NODE_OF_LIBRARY:
+            both = UnitFigures(row.slack_ns, row.area_um2, row.pj_per_element, row.pj_zero_delay)
+            unit = by_design[row.width, row.name]
+            made[row.library, row.width, row.name] = _whole(row.library, row.clock_ns, unit, both)
+    return (
+        [
+            made.get((row.library, row.width, row.name), (row,))[0] if row.unit == WHOLE else row
+            for row in rows
+        ],
+        [made[key][1] if (key := (row.library, row.width, row.design)) in made else row for row in waiting],
+    )
+
+
+def _whole(library: str, clock_ns: float, unit: Unit, both: UnitFigures) -> tuple[RivalRow, WaitingRow]:
+    """Both units of a design with the memory of what waits between them, and that memory; ``unit`` is either of them."""
+    name, width, kept = _name(unit), unit.width, _kept(unit)
+    cost = cost_of_waiting(kept, node_of(library), COLUMNS, clock_ns)
+    what = ", ".join(one.what for one in kept)
+    bits = round(sum(one.slice_bits for one in kept) / width, 2)
+    memory = WaitingRow(library, width, name, what, bits, round(cost.area_um2, 1), round(cost.pj, 4))
+    return _row(name, WHOLE, width, library, clock_ns, both + cost), memory
 
 
 def _place(library: str, width: int, name: str) -> tuple[bool, str, int, int]:
@@ -258,23 +299,19 @@ def _rows(found: Mapping[Order, Result], stimulus: str) -> tuple[list[RivalRow],
         key = (order.library, order.unit.width, _name(order.unit))
         together.setdefault(key, {})[order.unit.name] = order
     rows: list[RivalRow] = []
-    waiting: dict[WaitingRow, None] = {}
+    waiting: list[WaitingRow] = []
     for (library, width, name), orders in together.items():
         results = {unit: found[order] for unit, order in orders.items()}
         clock = next(iter(results.values())).clock_ns
         figures = {unit: UnitFigures.of(result, stimulus) for unit, result in results.items()}
         if WHOLE not in figures:
             figures[BOTH] = added(figures.values())
-            kept = _kept(next(iter(orders.values())).unit)
-            if library in NODE_OF_LIBRARY:
-                cost = waiting_cost(next(iter(results.values())), kept)
-                figures[WHOLE] = figures[BOTH] + cost
-                what = ", ".join(one.what for one in kept)
-                bits = round(sum(one.slice_bits for one in kept) / width, 2)
-                memory = (round(cost.area_um2, 1), round(cost.pj, 4))
-                waiting[WaitingRow(library, width, name, what, bits, *memory)] = None
         rows += [_row(name, unit, width, library, clock, one) for unit, one in figures.items()]
-    return rows, list(waiting)
+        if BOTH in figures and library in NODE_OF_LIBRARY:
+            whole, memory = _whole(library, clock, next(iter(orders.values())).unit, figures[BOTH])
+            rows.append(whole)
+            waiting.append(memory)
+    return rows, waiting
 
 
 def _name(unit: Unit) -> str:

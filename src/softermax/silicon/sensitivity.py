@@ -18,7 +18,7 @@ from softermax.silicon import pdk
 from softermax.silicon.flip_flops import KeptLaneUnit, cost_in_flip_flops
 from softermax.silicon.flow import GLITCHES, ZERO_DELAY, Result, measure_unit
 from softermax.silicon.library import WireLoad
-from softermax.silicon.memory import BY_CACTI, NODE_OF_LIBRARY, Node, node_of
+from softermax.silicon.memory import NODE_OF_LIBRARY, Node, as_published, node_of
 from softermax.silicon.stimuli import Scores
 from softermax.silicon.table import Order, against, orders_of, waiting_cost, waiting_of
 from softermax.silicon.units import (
@@ -301,16 +301,13 @@ def _other_memories(
     """What waits in other memories, in both designs."""
     made = functools.partial(_with_memories, one, scores=scores, ours=ours, theirs=theirs)
     yield made(change=f"rings of {_ONE_RING:g} rows instead of two rows", rows=_ONE_RING)
-    node = node_of(one.order.library, "published")
-    volts = node.at_logic_voltage()
-    if volts.energy_factor != node.energy_factor:
-        yield made(change=f"memories at the published {node.published_voltage} V", node=node)
+    node = node_of(one.order.library)
     for factor in (0.5, 2.0):
-        changed = replace(volts, energy_factor=volts.energy_factor * factor)
-        yield made(change=f"memories' energy {factor:g} times", node=changed)
+        yield made(change=f"memories' energy {factor:g} times", node=replace(node, energy_factor=factor))
     for factor in (0.5, 2.0):
-        yield made(change=f"memories' area {factor:g} times", node=replace(volts, area_factor=factor))
-    yield made(change=BY_CACTI, node=node_of(one.order.library, "cacti"))
+        yield made(change=f"memories' area {factor:g} times", node=replace(node, area_factor=factor))
+    for change, published in as_published(one.order.library).items():
+        yield made(change=change, node=published)
 
 
 def _parts_of(result: Result, scores: str, names: tuple[str, ...]) -> UnitFigures:

@@ -10,7 +10,7 @@ from softermax.executor import each
 from softermax.progress import Progress, silent
 from softermax.silicon import pdk
 from softermax.silicon.flow import COPIES, ROWS, Result, measure_unit
-from softermax.silicon.memory import NODE_OF_LIBRARY, Node, waiting_node
+from softermax.silicon.memory import NODE_OF_LIBRARY, Node, node_of
 from softermax.silicon.stimuli import COLUMNS, Scores, both_kinds
 from softermax.silicon.timing import require_possible
 from softermax.silicon.units import (
@@ -311,7 +311,7 @@ def waiting_of(ours: Result, baseline: str = "") -> tuple[Waiting, ...]:
 
 def waiting_cost(ours: Result, kept: Sequence[Waiting], node: Node | None = None) -> UnitFigures:
     """The memories of what is kept, at the width, clock and voltage of a unit."""
-    return cost_of_waiting(kept, node or waiting_node(ours.library), COLUMNS, ours.clock_ns)
+    return cost_of_waiting(kept, node or node_of(ours.library), COLUMNS, ours.clock_ns)
 
 
 def _row(unit: str, result: Result, baseline: str, ours: UnitFigures, theirs: UnitFigures | None) -> UnitRow:

@@ -10,7 +10,7 @@ one comes in while the other goes out. That holds for all designs alike:
 - generic components keep what two passes keep, exponentials as whole halves.
 
 The lean designs' exponentials are at most 1: their sign and their upper exponent bit are not stored. Every slice is written once and read once.
-The memories are modelled (`softermax.silicon.memory`), at the voltage of the cells. Their addresses and control are in no
+The memories are CACTI's (`softermax.silicon.memory`), at the voltage of the cells. Their addresses and control are in no
 design's figures.
 """
 

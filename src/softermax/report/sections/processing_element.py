@@ -18,8 +18,7 @@ _COMPONENTS = 8
 
 def pe_rows(sources: Sources, stored: str = "pe") -> tuple[list[MeasuredRow], list[Origin]]:
     """What the PE costs, by width, library, scheme, baseline and sequence; ``stored`` is ``pe`` or ``pe-sweep``."""
-    names = (stored, "generic/pe") if stored == "pe" else (stored,)
-    rows, origins = sources.rows("pe", names, ("width", "sequence", "library", "scheme", "baseline"))
+    rows, origins = sources.rows("pe", (stored,), ("width", "sequence", "library", "scheme", "baseline"))
     for row in rows:
         row.setdefault("baseline_energy_pj", row["energy_pj"] / row["energy_ratio"])
     return rows, origins

@@ -18,7 +18,7 @@ _MEASURES = ("area", "energy")
 def section(sources: Sources) -> Section:
     said, result = paper()["units"], sources.result("units")
     same = ("unit", "width", "library", "preset", "baseline")
-    rows, origins = sources.rows("units", ("silicon", "generic/silicon"), same)
+    rows, origins = sources.rows("units", ("silicon",), same)
     like = [row for row in rows if _is_paper(row)]
     notes = []
     if result is not None and result["late"]:

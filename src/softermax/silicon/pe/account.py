@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from softermax.silicon.memory import AS_PUBLISHED, GLOBAL_BUFFER_BANK, Memory, Node, node_of, sensitivity
+from softermax.silicon.memory import GLOBAL_BUFFER_BANK, Memory, Node, as_published, node_of, sensitivity
 from softermax.silicon.pe.counts import Workload
 from softermax.silicon.pe.measurement import DEFERRED, LEAN_SCHEMES, PEFigures
 from softermax.silicon.pe.table import (
     HALF_BITS,
-    MEMORIES,
     ON_READ,
     SEQUENCE,
     SHARED_BY,
@@ -78,8 +77,7 @@ LOGIC = ("MACs", "requantisation", UNNORMED, NORMALIZATION)
 def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
     """Our schemes against two passes: as counted, and with what a reviewer might change."""
     workload = Workload(sequence)
-    published = node_of(measured.library, "published")
-    at_logic_voltage = published.at_logic_voltage()
+    published = as_published(measured.library)
     found: list[PEVariant] = []
 
     def compare(scheme: str, what: str, ours: PECost, theirs: PECost) -> None:
@@ -119,10 +117,8 @@ def variants(measured: PEFigures, sequence: int = SEQUENCE) -> list[PEVariant]:
             ours,
             two_passes(exponential_bits=HALF_BITS - 2),
         )
-        compare(scheme, AS_PUBLISHED, *_with_memories(measured, scheme, workload, published))
-        if published.published_voltage:
-            what = f"{AS_PUBLISHED}, at the logic's {published.voltage} V"
-            compare(scheme, what, *_with_memories(measured, scheme, workload, at_logic_voltage))
+        for what, node in published.items():
+            compare(scheme, what, *_with_memories(measured, scheme, workload, node))
         on_read = softermax_cost(measured, scheme + ON_READ, workload)
         compare(scheme, "normalised on read, in both designs", on_read, two_passes(on_read=True))
         compare(
@@ -191,7 +187,7 @@ def _anew(measured: PEFigures, theirs: PECost, sequence: int) -> PECost:
     )
     parts = dict(theirs.components)
     kept = parts.pop("global buffer, exponentials").energy_pj
-    bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False).read_pj(node_of(measured.library, MEMORIES))
+    bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False).read_pj(node_of(measured.library))
     read = min(kept, sequence**2 * (HALF_BITS + 1) / 64 * bank)
     division, scores = parts[NORMALIZATION], parts["global buffer, scores"]
     parts[NORMALIZATION] = ComponentCost(
@@ -218,7 +214,7 @@ def memory_sensitivity(measured: Sequence[PEFigures], sequence: int = SEQUENCE) 
     """Fixed output and deferred normalisation under every change of the memory model."""
     found = []
     for figures in measured:
-        for name, node in sensitivity(node_of(figures.library, MEMORIES)).items():
+        for name, node in sensitivity(node_of(figures.library)).items():
             fixed, deferred = pe_table([figures], [sequence], ["fixed", DEFERRED], ["two-pass"], node)
             ratios = (fixed.area_ratio, deferred.area_ratio, fixed.energy_ratio, deferred.energy_ratio)
             rounded = [round(ratio, 4) for ratio in ratios]

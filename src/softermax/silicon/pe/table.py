@@ -36,8 +36,6 @@ _WRITTEN = ("fixed", "row-scaled", *LEAN_SCHEMES, DEFERRED)
 SCHEMES = (*_WRITTEN, *(scheme + ON_READ for scheme in _WRITTEN))
 SEQUENCE: int = paper_figures()["pe"]["sequence"]
 """The paper's."""
-MEMORIES = "cacti"
-"""What a PE's memories cost, unless told otherwise."""
 SHARED_BY = 4
 """PEs that share a Normalization unit."""
 TWO_PASSES = ("two-pass", "generic")
@@ -173,7 +171,7 @@ class _Adding:
 
     def __init__(self, measured: PEFigures, counts: dict[str, int], node: Node | None, pes: int) -> None:
         self._measured, self._counts, self._pes = measured, counts, pes
-        self._node = node or node_of(measured.library, MEMORIES)
+        self._node = node or node_of(measured.library)
         self._config: PEConfig = measured.config
         self._parts: dict[str, ComponentCost] = {}
         self._bank = Memory(GLOBAL_BUFFER_BANK, 64, banked=False)
