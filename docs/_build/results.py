@@ -299,15 +299,17 @@ def lean_words() -> list[ResultRow]:
 
 
 def lean_silicon() -> list[ResultRow]:
-    """Units of the paper's words and of lean's, as ratios to FP16 in two passes; what is whole has no unit's name."""
+    """Units of the paper's words and of lean's, as ratios to two passes of either kind; what is whole has no unit's name."""
     presets = ("paper", "lean", "row-scaled", "lean-row-scaled")
-    rows = [
-        {"library": LIBRARIES.get(row["library"], row["library"]), "width": row["width"], "unit": row["unit"],
-         "preset": row["preset"], "area ratio": f"{row['area_ratio']:.3f}", "energy ratio": f"{row['energy_ratio']:.3f}"}
-        for row in figures.rows("silicon")
-        if row["preset"] in presets and row["baseline"] == "two-pass" and row.get("area_ratio") and row.get("energy_ratio")
-    ]  # fmt: skip
-    return rows if any(row["preset"].startswith("lean") for row in rows) else []
+    rows: dict[tuple[Any, ...], ResultRow] = {}
+    for row in of_both_kinds("silicon"):
+        if row["preset"] in presets and row.get("area_ratio") and row.get("energy_ratio"):
+            place = (LIBRARIES.get(row["library"], row["library"]), row["width"], row["unit"], row["preset"])
+            named = dict(zip(("library", "width", "unit", "preset"), place, strict=True))
+            over = f"over {BASELINES[row['baseline']]}"
+            rows.setdefault(place, named)[f"area {over}"] = f"{row['area_ratio']:.3f}"
+            rows[place][f"energy {over}"] = f"{row['energy_ratio']:.3f}"
+    return list(rows.values()) if any(row["preset"].startswith("lean") for row in rows.values()) else []
 
 
 def routed() -> list[ResultRow]:

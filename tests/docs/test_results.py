@@ -63,6 +63,18 @@ def test_ratios_to_both_kinds_of_baseline_are_named(results: ModuleType) -> None
     assert list(shown.values()) == ["0.15 / 0.12", "0.09 / 0.08"]
 
 
+def test_leans_units_stand_beside_both_kinds_of_baseline(results: ModuleType) -> None:
+    unit = {"unit": "unnormed", "width": 16, "library": "nangate45", "preset": "lean"}
+    ratios = {"area_ratio": 0.097, "energy_ratio": 0.074}
+    kinds = [unit | {"baseline": "two-pass"} | ratios, unit | {"baseline": "generic"} | ratios]
+    save(results, "silicon", [*kinds, unit | {"baseline": "online"} | ratios])
+    (row,) = results.lean_silicon()
+    assert [name for name in row if " over " in name] == [
+        "area over lean FP16", "energy over lean FP16",
+        "area over generic IEEE components", "energy over generic IEEE components",
+    ]  # fmt: skip
+
+
 def test_the_processing_element_is_the_papers(results: ModuleType) -> None:
     row = {"width": 32, "sequence": 384, "library": "nangate45", "scheme": "fixed", "baseline": "two-pass"}
     ours = row | {"area_ratio": 0.7, "energy_ratio": 0.43}
