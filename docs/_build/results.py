@@ -158,7 +158,9 @@ def perplexity() -> list[ResultRow]:
                     "perplexity": f"{row['perplexity']:.2f}",
                     "exact softmax": f"{row['exact']:.2f}",
                     "difference": f"{row['to exact']:+.1%}".replace("%", " %"),
-                    "95 %": f"{row['low']:+.1%} to {row['high']:+.1%}".replace("%", " %"),
+                    "95 %": ""
+                    if row["low"] is None
+                    else f"{row['low']:+.1%} to {row['high']:+.1%}".replace("%", " %"),
                 }
             )
     return sorted(rows, key=lambda row: (row["model"], row["text"], int(row["context"]), row["spec"]))

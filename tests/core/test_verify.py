@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 from softermax import golden, verify
+from softermax.cli import main
 from softermax.fixedpoint import IntArray
 from softermax.golden import BoolArray
 from softermax.golden.attention import attention
@@ -370,3 +372,17 @@ def test_a_slow_body_gets_its_share_of_all_pairs_unless_all_are_asked_for(
     pairs = [next(verify.cases(PRESETS["paper"], 1, seed, pairs=0.5)).raw for seed in (0, 1)]
     assert [len(np.unique(raw, axis=0)) for raw in pairs] == [256 * 256 // 2] * 2
     assert not np.array_equal(*pairs)
+
+
+def test_bodies_are_chosen_by_parts_of_their_names(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bodies = [Body(name, honest) for name in ("RTL top", "RTL units", "torch")]
+    register(monkeypatch, all=lambda: lambda: bodies)
+    command = ["verify", "--spec", "paper", "--rows", "1", "--json", "--quiet", "--bodies"]
+    assert main([*command, "rtl t", "Torch"]) == 0
+    assert [verdict["body"] for verdict in json.loads(capsys.readouterr().out)] == ["RTL top", "torch"]
+    assert main([*command, "rtl", "cuda"]) == 2
+    assert capsys.readouterr().err == (
+        "softermax verify: no installed body is called 'cuda'; there are RTL top, RTL units, torch\n"
+    )

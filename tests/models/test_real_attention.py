@@ -150,6 +150,14 @@ def test_the_page_has_a_table_per_text_with_differences():
     assert [r["to exact"] for r in perplexity.compared(rows, "m", "t", 8)] == [0.0, 0.5]
 
 
+def test_one_window_has_a_difference_and_no_interval():
+    row = {"model": "m", "text": "t", "tokens": 8, "context": 8, "variant": "exact"}
+    ours = row | {"variant": "paper", "perplexity": 3.0, "losses": [math.log(3.0)]}
+    rows = [row | {"perplexity": 2.0, "losses": [math.log(2.0)]}, ours]
+    assert "| `paper` | 3.00 (+50.00%) |" in perplexity.perplexity_page(rows)
+    assert perplexity.compared(rows, "m", "t", 8)[1]["low"] is None
+
+
 def test_perplexity_of_the_exact_variant_is_the_models_own(tmp_path):
     folder = save(tmp_path, "llama")
     ids, first, network = perplexity.load_text(folder, text(64), 64)

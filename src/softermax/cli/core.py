@@ -58,7 +58,14 @@ def register(commands: Commands) -> None:
         "verify",
         verify,
         "every body against the golden model, bit by bit",
-        ["verify", "verify --spec my.json --exhaustive", "verify --specs 500 --seed 1 --json"],
+        [
+            "verify",
+            "verify --spec my.json --exhaustive",
+            "verify --bodies kernel torch --specs 500 --seed 1 --json",
+        ],
+    )
+    command.add_argument(
+        "--bodies", nargs="+", default=[], metavar="NAME", help="only bodies whose names contain one of these"
     )
     command.add_argument("--spec", help=f"only this one: {SPEC_HELP}")
     command.add_argument("--specs", type=int, help="how many random specs beside the presets (default: 24)")
@@ -212,7 +219,7 @@ def verify(args: argparse.Namespace) -> int:
         raise ValueError(f"{option} {value}: must be 0 or more")
     specs = {args.spec: get_spec(args.spec)} if args.spec else None
     with progress("verify", args.quiet) as report:
-        verdicts, missing = run(args.rows, count, args.seed, specs, args.exhaustive, report)
+        verdicts, missing = run(args.rows, count, args.seed, specs, args.exhaustive, report, args.bodies)
     compared = [verdict for verdict in verdicts if verdict.specs]
     if args.spec and not compared:
         raise ValueError(f"--spec {args.spec}: no installed body computes it")

@@ -161,12 +161,12 @@ def _find(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, Any]) -> Mappi
 
 
 def _to_exact(rows: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Perplexity over that of the exact softmax on the same windows, less one, and its interval."""
+    """Perplexity over that of the exact softmax on the same windows, less one, and an interval if windows are several."""
     same = {k: row[k] for k in ("model", "text", "tokens", "context")}
     exact = _find(rows, same | {"variant": "exact"})
     if exact is None:
         return {"to exact": None, "low": None, "high": None}
-    low, high = interval(row["losses"], exact["losses"])
+    low, high = interval(row["losses"], exact["losses"]) if len(exact["losses"]) > 1 else (None, None)
     return {"to exact": row["perplexity"] / exact["perplexity"] - 1, "low": low, "high": high}
 
 
@@ -176,8 +176,8 @@ def perplexity_page(rows: Sequence[Mapping[str, Any]]) -> str:
         "# Perplexity without retraining",
         "",
         "Windows are evenly spaced over the text, and each stands alone. In brackets: the difference to the exact softmax, with a",
-        "95 % interval from a paired bootstrap over windows. `:deferred` is A8 with float values, weights and PowSum in A8's",
-        "integers. The packaged SmolLM2 is the Instruct model in 4 bits.",
+        "95 % interval from a paired bootstrap over windows where there are several. `:deferred` is A8 with float values, weights",
+        "and PowSum in A8's integers. The packaged SmolLM2 is the Instruct model in 4 bits.",
         "",
     ]
     for model, text, tokens in dict.fromkeys((r["model"], r["text"], r["tokens"]) for r in rows):
@@ -203,4 +203,6 @@ def _cell(row: Mapping[str, Any], apart: Mapping[str, float | None]) -> str:
     figure = f"{row['perplexity']:.2f}"
     if not apart["to exact"]:
         return figure
+    if apart["low"] is None:
+        return f"{figure} ({apart['to exact']:+.2%})"
     return f"{figure} ({apart['to exact']:+.2%}, {apart['low']:+.2%} to {apart['high']:+.2%})"

@@ -11,7 +11,7 @@ list of `Body`. Nothing here knows which bodies there are.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
@@ -259,14 +259,22 @@ def verify(
     specs: Mapping[str, AnySpec] | None = None,
     exhaustive: bool = False,
     progress: Progress = silent,
+    only: Sequence[str] = (),
 ) -> tuple[list[Verdict], dict[str, str]]:
     """Check every installed body on ``specs`` (`SPECS` unless given) and on ``drawn`` more that are drawn with ``seed``.
 
-    A slow body gets its share of all pairs of scores, or, ``exhaustive``, all of them. Also says which bodies are
-    missing and why.
+    A slow body gets its share of all pairs of scores, or, ``exhaustive``, all of them. ``only`` are parts of names: of
+    each at least one body must have it. Also says which bodies are missing and why.
     """
     specs = SPECS if specs is None else specs
     bodies, missing = find_bodies()
+    for part in only:
+        if not any(part.lower() in body.name.lower() for body in bodies):
+            raise ValueError(
+                f"no installed body is called {part!r}; there are {', '.join(body.name for body in bodies)}"
+            )
+    if only:
+        bodies = [body for body in bodies if any(part.lower() in body.name.lower() for part in only)]
     more = draw_specs(drawn, seed)
     total = sum(len(supported(body, {**specs, **more} if body.drawn else specs)) for body in bodies)
     done = 0
