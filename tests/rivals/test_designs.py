@@ -210,6 +210,17 @@ def test_consmax_multiplies_two_nibbles_and_depends_on_no_other_element() -> Non
     assert np.array_equal(design.probabilities(raw[5:9]), found[5:9])
 
 
+@pytest.mark.parametrize("beta", [0.0, 60.0, 110.0])
+def test_consmaxs_tables_hold_scores_in_the_nineties(beta: float) -> None:
+    design = dataclasses.replace(ConSmax(), scale=1.0, beta=beta, gamma=1.0)
+    raw = np.arange(-128, 128)
+    exact = np.exp(np.minimum(raw - beta, 0.0))
+    with np.errstate(over="raise", invalid="raise"):
+        found = design.probabilities(raw)
+    assert (found[exact == 1] == 1).all()
+    assert np.abs(found / exact - 1)[exact > 1e-30].max() < 0.013
+
+
 def test_consmaxs_constant_is_nearer_to_the_softmax_than_zeros_or_a_mean_of_sums() -> None:
     # Sums of rows lie many orders of magnitude apart, as in a model's first layers.
     scores = gaussian(64, 1.0, rows=40) + np.linspace(-15, 15, 40)[:, None]
@@ -221,7 +232,7 @@ def test_consmaxs_constant_is_nearer_to_the_softmax_than_zeros_or_a_mean_of_sums
     alike = gaussian(64, 1.0, rows=40)
     assert l1(ConSmax().compute(alike), get_rival("exact").compute(alike)) < 0.15
     nobody = ConSmax().calibrated(scores, np.zeros(scores.shape, dtype=bool))
-    assert nobody.constant == 1
+    assert nobody.logarithm == 0
 
 
 def test_consmax_has_constants_of_its_own_for_every_head() -> None:

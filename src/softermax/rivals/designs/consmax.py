@@ -19,6 +19,8 @@ BETA, GAMMA = 2.5, 100.0
 """Where the authors' training starts."""
 ONE = 0x3F80
 """1 in BF16."""
+_RANGE = 87.0
+"""Logarithms of BF16's normal numbers lie between this and its negative."""
 _ROWS, _TRIED = 256, 64
 """Rows that a constant is fitted to at most, and constants that are tried."""
 
@@ -87,17 +89,24 @@ class ConSmax(Rival):
         return dataclasses.replace(found, beta=nearest_beta(scores, mask), gamma=1.0)
 
     @property
-    def constant(self) -> float:
-        """e^-beta / gamma, which hardware keeps in the lower nibble's table."""
+    def logarithm(self) -> float:
+        """That of the constant e^-beta / gamma."""
         beta = BETA if self.beta is None else self.beta
         gamma = GAMMA if self.gamma is None else self.gamma
-        return math.exp(-beta) / gamma
+        return -beta - math.log(gamma)
 
     def tables(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """BF16 words for the high nibble, -8 to 7, and for the low one, 0 to 15."""
-        high = np.exp(16 * self.step * np.arange(-8, 8))
-        low = self.constant * np.exp(self.step * np.arange(16))
-        return bf16_words(high.astype(np.float32)), bf16_words(low.astype(np.float32))
+        """BF16 words for the high nibble, -8 to 7, and for the low one, 0 to 15.
+
+        The authors keep the constant in the low one. Where BF16 cannot hold that, because scores are in the nineties, it is
+        in the high one here, whose entries end at 1, as products do: the same hardware.
+        """
+        high, low = 16 * self.step * np.arange(-8, 8), self.step * np.arange(16)
+        if max(high[-1], abs(self.logarithm)) < _RANGE:
+            low = low + self.logarithm
+        else:
+            high = np.minimum(high + self.logarithm, 0)
+        return bf16_words(np.exp(high).astype(np.float32)), bf16_words(np.exp(low).astype(np.float32))
 
     def products(self, raw: Array) -> Array:
         """BF16 words before they saturate."""
