@@ -74,7 +74,9 @@ def test_some_cases_are_measured_and_the_other_rows_stay(asked, capsys, tmp_path
     assert {row["case"].split(",")[0] for row in some} == {"MiniLM 1x128", "BERT-Base 8x128"}
     kept = Envelope.load(tmp_path / "bench-model.json")
     assert list(kept.rows) == before + some
-    assert len(kept.notes["commands"]) == 2
+    (first,) = kept.notes["kept"]
+    assert first["designs"] == list(dict.fromkeys(row["case"] for row in before))
+    assert "--case" not in first["command"] and "--case" in kept.command
     assert main([*common, "--case", "GPT"]) == 2
     assert "--case GPT: no case has it" in capsys.readouterr().err
 

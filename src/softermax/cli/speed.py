@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from softermax.cli.kept import sources_of
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.files import replacing
 from softermax.results import Envelope, enveloped
@@ -212,7 +213,7 @@ def _write(args: argparse.Namespace, rows: list[dict[str, Any]], status: str) ->
                 )
         fresh = {(row["case"], row["versus"], row["threads"]) for row in rows}
         kept = [dict(row) for row in before.rows if (row["case"], row["versus"], row["threads"]) not in fresh]
-        notes["commands"] = [*before.notes.get("commands", [before.command]), args.command_line]
+        notes["kept"] = sources_of(before, {row["case"] for row in kept}, "case")
         rows = sorted([*kept, *rows], key=lambda row: row["threads"])
     page = (
         f"# Speed: {args.what}\n\nTheir time over ours: more is better. {status}.\n\n{markdown_table(rows)}"
