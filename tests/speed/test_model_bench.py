@@ -76,7 +76,8 @@ def test_some_cases_are_measured_and_the_other_rows_stay(asked, capsys, tmp_path
     assert list(kept.rows) == before + some
     (first,) = kept.notes["kept"]
     assert first["designs"] == list(dict.fromkeys(row["case"] for row in before))
-    assert "--case" not in first["command"] and "--case" in kept.command
+    assert "--case" not in first["command"]
+    assert "--case" in kept.command
     assert main([*common, "--case", "GPT"]) == 2
     assert "--case GPT: no case has it" in capsys.readouterr().err
 
