@@ -320,3 +320,26 @@ def test_ctrl_c_ends_workers_and_what_is_queued(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["600", "601"]
     with pytest.raises(ProcessLookupError):
         os.killpg(child.pid, 0)
+
+
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+)
+def test_threads_that_wait_leave_their_core_unless_the_user_says_otherwise(
+    theirs: dict[str, str], ours: str | None
+) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in _WAITING}
+    code = (
+        "import os, sys; from softermax.cli import main, torch_setup\n"
+        "def begun(name, extra): print('torch' in sys.modules, os.environ.get('GOMP_SPINCOUNT')); raise SystemExit\n"
+        "torch_setup.need = begun\n"
+        "main(['finetune', '--out', 'nowhere'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment | theirs, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", str(ours)]

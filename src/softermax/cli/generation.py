@@ -80,7 +80,7 @@ def generate(args: argparse.Namespace) -> int:
     if not 0 <= args.temperature < math.inf:
         raise ValueError(f"--temperature {args.temperature}: must be 0 or more")
     prose = read_text(args.text) if args.text else None
-    torch = begin_torch(args)
+    torch = begin_torch(args, timed=True)
     from transformers import AutoModelForCausalLM
 
     from softermax.models.generation import generate_in_turn

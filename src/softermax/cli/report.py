@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from softermax.cli.output import print_json, print_table
-from softermax.cli.torch_setup import begin_torch
+from softermax.cli.torch_setup import begin_torch, share_cores
 from softermax.extras import need
 from softermax.spec import get_spec
 
@@ -85,6 +85,7 @@ def _register_reproduce(commands: Commands) -> None:
 
 
 def reproduce(args: argparse.Namespace) -> int:
+    share_cores()
     need("jinja2", "cli")
     from softermax.report.render import counted, write
     from softermax.report.sections import compose

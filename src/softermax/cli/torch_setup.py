@@ -42,9 +42,18 @@ def check_out(folder: str | None) -> None:
         raise ValueError(f"--out {folder}: not a folder")
 
 
-def begin_torch(args: argparse.Namespace) -> Any:
-    """Libraries quiet, threads as asked for. Returns torch."""
+def share_cores() -> None:
+    """Threads that wait for one another soon sleep. By default libgomp keeps them turning, and where another process
+    wants a core as well, a training step takes some fifteen times as long. Read when torch is imported."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def begin_torch(args: argparse.Namespace, timed: bool = False) -> Any:
+    """Libraries quiet, threads as asked for, waiting as a user's own would where they are timed. Returns torch."""
     check_threads(args)
+    if not timed:
+        share_cores()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not args.verbose:
         os.environ.setdefault("TQDM_DISABLE", "1")

@@ -424,7 +424,7 @@ def compare(args: argparse.Namespace) -> int:
     if args.tuned and not (Path(args.tuned) / "config.json").is_file():
         raise ValueError(f"--tuned {args.tuned}: not a saved model, there is no config.json in it")
     check_model(args.model)
-    begin_torch(args)
+    begin_torch(args, timed=True)
     from transformers import AutoTokenizer
 
     from softermax.models import deployment, quantization
