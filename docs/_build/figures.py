@@ -60,7 +60,6 @@ NAMED = {
     "points over int8, lean": f"accuracy-differences.mean {_MINILM} preset=lean+fold +.1f",
     "points over int8, lean, low": f"accuracy-differences.low {_MINILM} preset=lean+fold +.1f",
     "points over int8, lean, high": f"accuracy-differences.high {_MINILM} preset=lean+fold +.1f",
-    "tasks fine-tuned": "accuracy.mean arm=int8 model=minilm count",
     "paper's points over int8": "paper-accuracy.difference model=BERT-Base mean +.1f",
     "perplexity lost, deferred": f"perplexity.over_exact variant=paper+fold:deferred {_TEXT} .1%",
     "perplexity lost": f"perplexity.over_exact variant=paper+fold {_TEXT} .0%",
