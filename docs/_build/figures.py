@@ -176,7 +176,8 @@ def _matches(row: ResultRow, wanted: Mapping[str, str], asked: str) -> bool:
 
 
 def _shown(value: Any, form: str) -> str:
-    return re.sub(r"%$", " %", format(value, form))
+    text = re.sub(r"%$", " %", format(value, form))
+    return re.sub(r"^[+-](?=0[.0]*( %)?$)", "", text)  # zero has no sign
 
 
 def filled(text: str) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.cli.torch_setup import (
-    MODEL,
+    ANY_MODEL,
+    LANGUAGE_MODEL,
     PACKAGES,
     SPEC,
     begin_torch,
@@ -39,7 +40,7 @@ def register(commands: Commands) -> None:
         "a model's attention in fixed point, layer by layer",
         ["attention", "attention --model smollm2 --length 2048 --plot attention.svg"],
     )
-    command.add_argument("--model", default="minilm", help=MODEL)
+    command.add_argument("--model", default="minilm", help=ANY_MODEL)
     command.add_argument("--spec", default="paper", help=SPEC)
     command.add_argument("--text", help="a UTF-8 text file (default: prose from PyPI)")
     command.add_argument("--length", type=int, default=384, help="tokens per row (default: %(default)s)")
@@ -56,7 +57,7 @@ def register(commands: Commands) -> None:
             "perplexity --text shakespeare.txt --contexts 512 2048 --out docs/results",
         ],
     )
-    command.add_argument("--model", default="smollm2", help=MODEL)
+    command.add_argument("--model", default="smollm2", help=LANGUAGE_MODEL)
     command.add_argument("--text", help="a UTF-8 text file (default: prose from PyPI)")
     command.add_argument(
         "--tokens",

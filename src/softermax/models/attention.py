@@ -57,6 +57,8 @@ class Attended:
     """Before dropout."""
 
 
+_AT_ONCE = 2**27
+"""Scores of a layer whose words are computed together; more go head by head, which takes less memory."""
 Observer = Callable[[Attended], None]
 _observers: list[Observer] = []
 
@@ -103,6 +105,8 @@ def softermax_attention(
     ):
         return _fused_on_gpu(module, query, key, value, attention_mask, scaling, spec, others), None
     scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
+    if not isinstance(spec, tuple | Rival) and scores.numel() > _AT_ONCE:
+        spec = (spec,) * scores.shape[1]
     if isinstance(spec, tuple):
         probabilities = _by_head(scores, mask, biased, spec, attention_mask)
     elif isinstance(spec, Rival):
@@ -325,7 +329,7 @@ def _by_head(
     found = []
     for head, spec in enumerate(specs):
         own = scores[:, head : head + 1]
-        keep = mask if mask is None or mask.shape[-3] == 1 else mask[..., head : head + 1, :, :]
+        keep = mask if mask is None or mask.dim() < 3 or mask.shape[-3] == 1 else mask[..., head : head + 1, :, :]
         if biased:
             keep = masks.within_reach(own, keep, spec)
         found.append(_softermax(own, keep, spec, masks.lanes_before(attention_mask, spec)))
