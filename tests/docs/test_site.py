@@ -75,7 +75,9 @@ def built(site: Path) -> dict[Path, Page]:
 
 
 def test_every_page_is_built_and_in_the_menu(site: Path, built: dict[Path, Page]) -> None:
-    menu = {(site / unquote(link)).resolve() for link in built[site / "index.html"].links if urlsplit(link).path}
+    menu = {
+        (site / unquote(link)).resolve() for link in built[site / "index.html"].links if urlsplit(link).path
+    }
     for page in sorted((ROOT / "docs").rglob("*.md")):
         made = site / page.relative_to(ROOT / "docs").with_suffix(".html")
         assert made.is_file(), page

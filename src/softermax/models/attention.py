@@ -329,7 +329,11 @@ def _by_head(
     found = []
     for head, spec in enumerate(specs):
         own = scores[:, head : head + 1]
-        keep = mask if mask is None or mask.dim() < 3 or mask.shape[-3] == 1 else mask[..., head : head + 1, :, :]
+        keep = (
+            mask
+            if mask is None or mask.dim() < 3 or mask.shape[-3] == 1
+            else mask[..., head : head + 1, :, :]
+        )
         if biased:
             keep = masks.within_reach(own, keep, spec)
         found.append(_softermax(own, keep, spec, masks.lanes_before(attention_mask, spec)))
