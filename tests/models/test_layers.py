@@ -52,20 +52,6 @@ def test_each_head_has_the_words_of_its_own_spec(model) -> None:
         assert torch.equal(first.probabilities[:, part], wanted)
 
 
-@pytest.mark.parametrize("spec", ["paper+fold", "paper+fold:deferred"])
-@pytest.mark.parametrize("name", ["bert", "llama", "mistral", "t5"])
-def test_a_large_layer_goes_head_by_head_with_the_same_words(monkeypatch, name, spec) -> None:
-    model = enable(build(name), spec)
-    wanted = [call.probabilities for call in attended(model)]
-    calls = []
-    by_head = attention._by_head
-    monkeypatch.setattr(attention, "_AT_ONCE", 0)
-    monkeypatch.setattr(attention, "_by_head", lambda *given: calls.append(0) or by_head(*given))
-    found = [call.probabilities for call in attended(model)]
-    assert len(calls) == len(wanted) > 0
-    assert all(map(torch.equal, found, wanted))
-
-
 def test_a_decoder_takes_a_spec_for_each_head_without_a_mask() -> None:
     model = build("llama")
     heads = ["lean+fold", *["paper+fold"] * (model.config.num_attention_heads - 1)]

@@ -15,8 +15,8 @@ from torch.utils.checkpoint import checkpoint
 import softermax
 from softermax import PRESETS, SoftermaxSpec, get_spec, golden
 from softermax.functional import softermax as op
+from softermax.pytorch import gradient, words
 from softermax.pytorch import operators as ops
-from softermax.pytorch import words
 from softermax.spec import AnySpec
 
 WIDE = SoftermaxSpec(
@@ -134,6 +134,22 @@ def test_masks_broadcast() -> None:
     assert torch.equal(y, op(x, mask=mask.expand(x.shape)))
     assert (y[~mask.expand(x.shape)] == 0).all()
     assert torch.equal(op(x, mask=mask[0, 0, 0]), op(x, mask=mask[0, 0, 0].expand(x.shape)))
+
+
+@pytest.mark.parametrize("name", ["paper", "whole-row", "paper+fold:deferred"])
+@pytest.mark.parametrize("mask", [None, (7, 40), (3, 1, 40), (2, 1, 7, 1), (2, 3, 7, 40)])
+def test_rows_in_blocks_have_the_same_words(monkeypatch, name: str, mask: tuple[int, ...] | None) -> None:
+    x = scores(2, 3, 7, 40)
+    keep = None if mask is None else scores(*mask, seed=1) > -4
+    whole = gradient.probabilities(x, keep, get_spec(name))
+    calls: list[int] = []
+    at_once = gradient._at_once
+    monkeypatch.setattr(gradient, "_at_once", lambda *given: calls.append(0) or at_once(*given))
+    for block, count in ((1680, 1), (1679, 2), (300, 6), (100, 24), (1, 42)):
+        calls.clear()
+        monkeypatch.setattr(gradient, "_BLOCK", block)
+        assert torch.equal(gradient.probabilities(x, keep, get_spec(name)), whole)
+        assert len(calls) == count
 
 
 def test_infinities_under_the_mask_are_fine() -> None:

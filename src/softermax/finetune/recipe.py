@@ -74,7 +74,7 @@ TWO_STAGE = {
     "qqp": Schedule(Stage(2, _RATE), Stage(0.125, _TUNE), batch=32),
     "qnli": Schedule(Stage(3, _RATE), Stage(0.25, _TUNE)),
     "mnli": Schedule(Stage(3, _RATE), Stage(0.25, _TUNE)),
-    "squad": Schedule(Stage(3, _RATE), Stage(0.25, _TUNE), batch=8, dev_rows=2000),
+    "squad": Schedule(Stage(3, _RATE), Stage(0.5, _TUNE), batch=8, dev_rows=2000),
 }
 """For MiniLM, in the order in which they are run."""
 CANDIDATES = {"first": (1e-4, 2e-4), "second": (2e-5, 5e-5)}

@@ -57,8 +57,6 @@ class Attended:
     """Before dropout."""
 
 
-_AT_ONCE = 2**27
-"""Scores of a layer whose words are computed together; more go head by head, which takes less memory."""
 Observer = Callable[[Attended], None]
 _observers: list[Observer] = []
 
@@ -105,8 +103,6 @@ def softermax_attention(
     ):
         return _fused_on_gpu(module, query, key, value, attention_mask, scaling, spec, others), None
     scores, mask, biased = _scores(module, query, key, attention_mask, scaling, position_bias, others)
-    if not isinstance(spec, tuple | Rival) and scores.numel() > _AT_ONCE:
-        spec = (spec,) * scores.shape[1]
     if isinstance(spec, tuple):
         probabilities = _by_head(scores, mask, biased, spec, attention_mask)
     elif isinstance(spec, Rival):

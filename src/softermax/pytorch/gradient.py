@@ -22,6 +22,8 @@ from softermax.pytorch.inputs import checked_finite
 from softermax.spec import LOG2E, AnySpec, DeferredSpec, SoftermaxSpec
 
 Gradient = Literal["fused", "composed"]
+_BLOCK = 2**19
+"""Scores whose probabilities PyTorch computes together on a CPU."""
 
 
 def fold(spec: AnySpec) -> float:
@@ -68,7 +70,26 @@ def transformed(x: Tensor) -> bool:
 
 
 def probabilities(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
-    """Probabilities of rows along the last axis, computed by PyTorch, without a gradient."""
+    """Probabilities of rows along the last axis, computed by PyTorch, without a gradient.
+
+    On a CPU many rows are computed a few at a time: no row knows of another, and the words on the way to the
+    probabilities, of which there are more than scores, then stay in the caches.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or transformed(x):
+        return _at_once(x, keep, spec)
+    axis = next((axis for axis in range(-x.dim(), -1) if x.shape[axis] > 1), -1)
+    if axis == -1 or x.numel() <= _BLOCK:
+        return _at_once(x, keep, spec)
+    found = torch.empty_like(x)
+    step = max(1, _BLOCK * x.shape[axis] // x.numel())
+    for part, block in enumerate(x.split(step, axis)):
+        place = axis, part * step, block.shape[axis]
+        own = keep if keep is None or keep.dim() < -axis or keep.shape[axis] == 1 else keep.narrow(*place)
+        found.narrow(*place).copy_(probabilities(block, own, spec))
+    return found
+
+
+def _at_once(x: Tensor, keep: Tensor | None, spec: AnySpec) -> Tensor:
     if isinstance(spec, DeferredSpec):
         return deferred.probabilities(x, keep, spec)
     return words.probabilities(x, keep, spec)
