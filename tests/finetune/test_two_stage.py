@@ -263,17 +263,50 @@ def test_questions_have_held_out_scores_too(tiny_model, tiny_data, tmp_path):
     assert all(0 <= point["held_out"] <= 100 for point in held)
 
 
-def test_stages_are_chosen_on_held_out_rows(tiny_model, tiny_data):
+def test_candidates_are_the_recipes_own_rate_half_and_twice(tiny_model):
     (run,) = runs_of(tiny_model)[:1]
     first, second = candidates(run)
-    assert {stage.epochs for stage in first} == {run.first.epochs}
-    assert {stage.epochs for stage in second} == {run.epochs}
-    assert min(len({stage.learning_rate for stage in stages}) for stages in (first, second)) > 1
+    assert first[0] == run.first
+    assert second[0] == Stage(run.epochs, run.learning_rate)
+    for own, *others in (first, second):
+        assert {other.epochs for other in others} == {own.epochs}
+        assert {other.learning_rate / own.learning_rate for other in others} == {0.5, 2.0}
+
+
+def test_stages_are_chosen_on_held_out_rows(tiny_model, tiny_data):
+    (run,) = runs_of(tiny_model)[:1]
     slow, fast = Stage(1.0, 1e-6), Stage(3.0, 5e-3)
     trials = choose_stages(run, [slow, fast], [Stage(1.0, 1e-4)], tiny_data)
     assert [(t.stage, t.chosen) for t in trials] == [("first", False), ("first", True), ("second", True)]
-    assert trials[1].held_out > trials[0].held_out
+    assert trials[1].difference == pytest.approx(trials[1].held_out - trials[0].held_out)
+    assert trials[1].difference > trials[1].error > 0
+    assert trials[0].difference == trials[0].error == trials[2].error == 0
     assert {(t.train_rows, t.held_out_rows) for t in trials} == {(96, 24)}
+
+
+def test_the_recipes_own_rate_stays_unless_another_is_better_beyond_the_error(tiny_model, tiny_data):
+    (run,) = runs_of(tiny_model)[:1]
+    own, other = Stage(1.0, 1e-6), Stage(1.0, 1.01e-6)  # both learn nothing
+    trials = choose_stages(run, [own, other], [Stage(1.0, 1e-4)], tiny_data)
+    assert [t.chosen for t in trials] == [True, False, True]
+
+
+def test_the_command_keeps_tasks_whose_rates_were_tried(tiny_model, tiny_data, tmp_path, capsys, monkeypatch):
+    options = ["accuracy", "--choose", "--data-dir", str(tiny_data), "--out", str(tmp_path)]
+    options += ["--tasks", "sst2", "--model", tiny_model, "--train-rows", "80", "--held-out", "16"]
+    options += ["--first-epochs", "0.5", "--epochs", "0.5", "--json", "--quiet"]
+    assert main(options) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["stage"] for row in rows] == ["first"] * 3 + ["second"] * 3
+    assert sum(row["chosen"] for row in rows) == 2
+    page = (tmp_path / "accuracy-choice.md").read_text()
+    assert page.count("| SST-2 |") == 6
+    # Nothing is trained where all of it is there; other settings are tried anew.
+    monkeypatch.setattr("softermax.finetune.choose.choose_stages", lambda *args: [])
+    assert main(options) == 0
+    assert json.loads(capsys.readouterr().out) == rows
+    assert main([*options, "--train-rows", "70"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_the_command_writes_table_curves_and_pictures(tiny_model, tiny_data, tmp_path, capsys):

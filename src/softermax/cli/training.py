@@ -203,7 +203,7 @@ def _register_accuracy(commands: Commands) -> None:
     command.add_argument("--seeds", type=int, help="seeds per task (default: the recipe's)")
     command.add_argument("--gather", action="store_true", help="only make the table of what is done")
     command.add_argument(
-        "--choose", action="store_true", help="try rates and epochs of both stages on rows held out of train"
+        "--choose", action="store_true", help="try rates of both stages on rows held out of train"
     )
     command.add_argument("--until", help="stop at this time, HH:MM; the same command continues")
     command.add_argument("--models", help="folder that keeps each cell's model (default: they are deleted)")
@@ -347,21 +347,26 @@ def accuracy(args: argparse.Namespace) -> int:
 
 
 def _choose(args: argparse.Namespace, runs: Sequence[Run]) -> int:
-    """Rates and epochs of both stages, on rows held out of train: seed 0 of each task."""
+    """Rates and epochs of both stages, on rows held out of train: seed 0 of each task. Tasks that --out has stay."""
     from softermax.finetune.recipe import candidates
 
     wanted = list({run.task: run for run in reversed(runs) if run.seed == 0}.values())[::-1]
     stages = [candidates(run) for run in wanted]
     begin_torch(args)
-    from softermax.finetune.choose import choose_stages
+    from softermax.finetune.choose import Trial, are_of, choice_page, choose_stages
 
-    trials: list[Any] = []
+    path = Path(args.out) / "accuracy-choice.json"
+    trials = [Trial(**row) for row in Envelope.load(path).rows] if path.is_file() else []
     with progress("steps", args.quiet) as report:
         for run, (first, second) in zip(wanted, stages, strict=True):
+            before = [trial for trial in trials if (trial.task, trial.model) == (run.task, run.model)]
+            if are_of(before, run, first, second, args.data_dir):
+                continue
+            trials = [trial for trial in trials if trial not in before]
             trials += choose_stages(run, first, second, args.data_dir, report)
+            rows = [dataclasses.asdict(trial) for trial in trials]
+            write_result(args, "accuracy-choice", rows, choice_page(trials), PACKAGES)
     rows = [dataclasses.asdict(trial) for trial in trials]
-    page = f"# Rates and epochs, chosen on rows held out of train\n\n{markdown_table(rows)}\n"
-    write_result(args, "accuracy-choice", rows, page, PACKAGES)
     print_json(rows) if args.json else print_table(rows)
     return 0
 

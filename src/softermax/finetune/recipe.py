@@ -77,8 +77,8 @@ TWO_STAGE = {
     "squad": Schedule(Stage(3, _RATE), Stage(0.5, _TUNE), batch=8, dev_rows=2000),
 }
 """For MiniLM, in the order in which they are run."""
-CANDIDATES = {"first": (1e-4, 2e-4), "second": (2e-5, 5e-5)}
-"""Rates that `softermax accuracy --choose` tries, with the epochs of the schedule."""
+FACTORS = (1, 0.5, 2)
+"""Rates that `softermax accuracy --choose` tries, over the schedule's own, with its epochs."""
 _PRODUCTS: Products = "bfloat16"
 """What the two-stage recipe trains with, in every arm: a table in fewer hours where processors have it."""
 BASE_SIZE = 0.3
@@ -86,11 +86,11 @@ BASE_SIZE = 0.3
 
 
 def candidates(run: Run) -> tuple[list[Stage], list[Stage]]:
-    """First and second stages to choose from, for a planned run of two stages."""
+    """First and second stages to choose from, for a planned run of two stages, its own at the head of each."""
     if run.first is None:
         raise ValueError("recipe = 'single': has no stages to choose; take two-stage")
-    first = [Stage(run.first.epochs, rate) for rate in CANDIDATES["first"]]
-    return first, [Stage(run.epochs, rate) for rate in CANDIDATES["second"]]
+    first = [Stage(run.first.epochs, factor * run.first.learning_rate) for factor in FACTORS]
+    return first, [Stage(run.epochs, factor * run.learning_rate) for factor in FACTORS]
 
 
 def planned(

@@ -14,6 +14,7 @@ from softermax.finetune.cells import Cell
 from softermax.finetune.data import load_rows
 from softermax.finetune.features import references
 from softermax.finetune.run import ARMS
+from softermax.finetune.swap import SWAPS
 from softermax.finetune.tasks import TASKS, Predictions, Task
 
 RESAMPLES = 1000
@@ -216,8 +217,9 @@ def swaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
 
 
 def swapped_presets(cells: Sequence[Cell]) -> list[str]:
-    """What was put into fine-tuned int8 models, in the order in which cells have it."""
-    return list(dict.fromkeys(name for cell in cells for name in cell.swapped if name != "int8"))
+    """What was put into fine-tuned int8 models: ours in their order, then others in the order in which cells have them."""
+    there = dict.fromkeys(name for cell in cells for name in cell.swapped if name != "int8")
+    return [*(name for name in SWAPS if name in there), *(name for name in there if name not in SWAPS)]
 
 
 def curves(cells: Sequence[Cell], first: Sequence[Cell]) -> list[dict[str, Any]]:

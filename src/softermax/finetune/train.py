@@ -298,6 +298,12 @@ class _Log(TrainerCallback):
 
 def score_held_out(prepared: Prepared) -> tuple[float, float | None]:
     """The task's figure on the held-out rows, and the mean loss over their batches (not for SQuAD)."""
+    predictions, loss = held_out_predictions(prepared)
+    return prepared.task.figure(predictions, references(prepared.task, prepared.held_rows)), loss
+
+
+def held_out_predictions(prepared: Prepared) -> tuple[Predictions, float | None]:
+    """For the held-out rows, as the model is now, and the mean loss over their batches (not for SQuAD)."""
     model, task = prepared.model, prepared.task
     was_training = model.training
     model.eval()
@@ -318,9 +324,8 @@ def score_held_out(prepared: Prepared) -> tuple[float, float | None]:
     rows = [outputs[i] for i in np.argsort(order)]
     stacked = [_stacked([row[part] for row in rows]) for part in range(len(rows[0]))]
     found = decode(task, stacked if task.is_squad else stacked[0], prepared.held, prepared.held_rows)
-    figure = task.figure(found, references(task, prepared.held_rows))
     count = sum(rows for _, rows in losses)
-    return figure, sum(loss * rows for loss, rows in losses) / count if count else None
+    return found, sum(loss * rows for loss, rows in losses) / count if count else None
 
 
 def _stacked(rows: list[Any]) -> Any:
