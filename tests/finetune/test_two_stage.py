@@ -332,6 +332,9 @@ def test_the_command_writes_table_curves_and_pictures(tiny_model, tiny_data, tmp
     assert Envelope.load(tmp_path / "accuracy.json").rows == rows
     points = Envelope.load(tmp_path / "accuracy-curves.json").rows
     assert {point["stage"] for point in points} == {"first", "second"}
+    (stage,) = Envelope.load(tmp_path / "accuracy-first.json").rows
+    assert (stage["task"], stage["seed"], stage["epochs"]) == ("sst2", 0, 2.0)
+    assert stage["losses"][0] > stage["losses"][-1]
     text = (tmp_path / "accuracy.md").read_text()
     assert "### First stage" in text
     assert "`paper+absorbed`" in text

@@ -326,12 +326,15 @@ def accuracy(args: argparse.Namespace) -> int:
     differences = [dataclasses.asdict(difference) for difference in found]
     notes = {"cells": len(done), "to_go": left, "recipe": "two-stage" if first else "single"}
     write_result(args, "accuracy", rows, page.markdown(done, first, found, left), PACKAGES, notes)
-    for name, more in (
-        ("differences", differences),
-        ("swaps", table.swaps(done)),
-        ("curves", table.curves(done, first)),
-    ):
-        enveloped(args.command_line, more, PACKAGES).save(Path(args.out) / f"accuracy-{name}.json")
+    parts = {
+        "differences": differences,
+        "swaps": table.swaps(done),
+        "curves": table.curves(done, first),
+    }
+    if first:
+        parts["first"] = [dataclasses.asdict(stage) for stage in table.first_stages(first)]
+    for name, part in parts.items():
+        enveloped(args.command_line, part, PACKAGES).save(Path(args.out) / f"accuracy-{name}.json")
     # The table is whole without its pictures; matplotlib comes with the extra cli.
     with contextlib.suppress(ImportError):
         page.plot(Path(args.out) / "accuracy.svg", found)
