@@ -10,7 +10,7 @@ import torch
 from softermax.cli import main
 from softermax.finetune import cells, table
 from softermax.finetune.cells import Cell, fill, first_stage, gather, gather_first
-from softermax.finetune.choose import choose_stages
+from softermax.finetune.choose import Trial, choose_stages
 from softermax.finetune.recipe import TWO_STAGE, candidates, planned
 from softermax.finetune.run import Run, Stage, run_from, settings
 from softermax.finetune.swap import evaluate_swaps
@@ -20,6 +20,7 @@ from softermax.models.absorb import is_absorbed
 from softermax.results import Envelope
 
 pytest.importorskip("modelopt")
+CHOICE = Path(__file__).parents[2] / "docs" / "results" / "accuracy-choice.json"
 SMALL = {
     "epochs": 1.0,
     "learning_rate": 1e-3,
@@ -40,9 +41,17 @@ def runs_of(model, **changes):
     return planned(["sst2"], model=model, seeds=1, recipe="two-stage", **(SMALL | changes))
 
 
-def test_every_task_of_the_paper_has_its_schedule_and_says_where_it_comes_from():
+def test_the_recipe_has_the_rates_that_were_chosen_on_rows_held_out_of_train():
+    trials = Envelope.load(CHOICE).rows
+    assert {trial["task"] for trial in trials} == {name for name in TWO_STAGE if TWO_STAGE[name].tried}
+    for trial in trials:
+        if trial["chosen"]:
+            stage = getattr(TWO_STAGE[trial["task"]], trial["stage"])
+            assert stage == Stage(trial["epochs"], trial["learning_rate"])
+
+
+def test_every_task_of_the_paper_has_its_schedule():
     assert set(TWO_STAGE) == {name for name, task in TASKS.items() if task.paper}
-    assert all(schedule.chosen for schedule in TWO_STAGE.values())
     runs = planned(list(TWO_STAGE), recipe="two-stage")
     assert len(runs) == 6 * sum(schedule.seeds for schedule in TWO_STAGE.values())
     assert [(run.arm, run.preset) for run in runs[:6]] == [
@@ -292,21 +301,48 @@ def test_the_recipes_own_rate_stays_unless_another_is_better_beyond_the_error(ti
 
 
 def test_the_command_keeps_tasks_whose_rates_were_tried(tiny_model, tiny_data, tmp_path, capsys, monkeypatch):
+    asked = []
+
+    def tried(run, first, second, *others):
+        asked.append(run.task)
+        stages = [("first", stage) for stage in first] + [("second", stage) for stage in second]
+        own = (first[0], second[0])
+        return [
+            Trial(
+                run.task,
+                run.model,
+                name,
+                stage.epochs,
+                stage.learning_rate,
+                "accuracy",
+                90.0,
+                0.0,
+                1.0,
+                run.train_rows - run.held_out,
+                run.held_out,
+                chosen=stage in own,
+            )
+            for name, stage in stages
+        ]
+
+    monkeypatch.setattr("softermax.finetune.choose.choose_stages", tried)
     options = ["accuracy", "--choose", "--data-dir", str(tiny_data), "--out", str(tmp_path)]
     options += ["--tasks", "sst2", "--model", tiny_model, "--train-rows", "80", "--held-out", "16"]
-    options += ["--first-epochs", "0.5", "--epochs", "0.5", "--json", "--quiet"]
-    assert main(options) == 0
+    assert main([*options, "--json", "--quiet"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["stage"] for row in rows] == ["first"] * 3 + ["second"] * 3
-    assert sum(row["chosen"] for row in rows) == 2
-    page = (tmp_path / "accuracy-choice.md").read_text()
-    assert page.count("| SST-2 |") == 6
-    # Nothing is trained where all of it is there; other settings are tried anew.
-    monkeypatch.setattr("softermax.finetune.choose.choose_stages", lambda *args: [])
-    assert main(options) == 0
-    assert json.loads(capsys.readouterr().out) == rows
-    assert main([*options, "--train-rows", "70"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
+    assert (tmp_path / "accuracy-choice.md").read_text().count("| SST-2 |") == 6
+    # What is there is not tried again; other settings are.
+    assert main([*options, "--quiet"]) == 0
+    assert len(asked) == 1
+    assert main([*options, "--train-rows", "70", "--quiet"]) == 0
+    assert len(asked) == 2
+    assert {row["train_rows"] for row in Envelope.load(tmp_path / "accuracy-choice.json").rows} == {54}
+    # A task more joins them.
+    assert main([*options, "--tasks", "stsb", "--train-rows", "70", "--quiet"]) == 0
+    assert [row["task"] for row in Envelope.load(tmp_path / "accuracy-choice.json").rows] == ["sst2"] * 6 + [
+        "stsb"
+    ] * 6
 
 
 def test_the_command_writes_table_curves_and_pictures(tiny_model, tiny_data, tmp_path, capsys):

@@ -69,7 +69,7 @@ def test_every_part_agrees(name: str) -> None:
     assert verify.check(BODIES[name], specs, rows=20).mismatches == 0
 
 
-@pytest.mark.parametrize("width", [1, 4])
+@pytest.mark.parametrize("width", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_top_has_room_for_the_longest_row_in_narrow_slices(width: int) -> None:
     """A row that saturates PowSum has four times as many slices as with the paper's width, or sixteen."""
     spec = SoftermaxSpec(slice_width=width)

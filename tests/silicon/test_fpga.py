@@ -58,6 +58,7 @@ def test_a_small_unit_goes_through_the_flow(
     assert flow.place(small(), family) == placed
 
 
+@pytest.mark.slow
 def test_the_mapped_unit_does_what_its_rtl_does(tmp_path: Path) -> None:
     """Yosys proves that the mapped skid buffer gives what its RTL gives, with its own models of the cells."""
     (tmp_path / "design.il").write_text(to_rtlil(ShiftHarness(small()), "fpga_harness"), encoding="utf-8")

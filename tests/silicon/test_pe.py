@@ -316,7 +316,7 @@ def test_netlists_that_a_file_lacks_are_refused_by_name(
 
 
 @pytest.mark.parametrize("library", ["nangate45", "asap7"])
-@pytest.mark.parametrize("width", [16, 32])
+@pytest.mark.parametrize("width", [pytest.param(16, marks=pytest.mark.slow), 32])
 def test_the_published_table_follows_from_the_published_netlists(library: str, width: int) -> None:
     """Against all three baselines, in both libraries, at both widths."""
     results = Path(__file__).parents[2] / "docs" / "results"
