@@ -2,9 +2,9 @@
 activations, attention, quantisers and the optimiser stay in float32. Held-out rows are scored on the way, so with these
 products too; dev is scored after training, without.
 
-A processor without such products takes three times as long over them as over float32's, in PyTorch. There the same values are
-computed in float32: products of rounded operands are exact in it, sums are as long, results are rounded. So a table that was
-begun on one processor goes on at float32's speed on another."""
+On a processor without such products PyTorch is slower at them than at float32's. There the same values are computed in
+float32: products of rounded operands are exact in it, results are rounded. So a table that was begun on one processor goes
+on at about float32's speed on another."""
 
 from __future__ import annotations
 
