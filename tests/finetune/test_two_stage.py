@@ -10,8 +10,8 @@ import torch
 from softermax.cli import main
 from softermax.finetune import cells, table
 from softermax.finetune.cells import Cell, fill, first_stage, gather, gather_first
-from softermax.finetune.choose import Trial, choose_stages
-from softermax.finetune.recipe import TWO_STAGE, candidates, planned
+from softermax.finetune.choose import Trial, averages, choice_page, departs, try_stages
+from softermax.finetune.recipe import TRIED_ROWS, TWO_STAGE, candidates, planned
 from softermax.finetune.run import Run, Stage, run_from, settings
 from softermax.finetune.swap import evaluate_swaps
 from softermax.finetune.tasks import TASKS
@@ -276,7 +276,8 @@ def test_questions_have_held_out_scores_too(tiny_model, tiny_data, tmp_path):
 
 def test_candidates_are_the_recipes_own_rate_half_and_twice(tiny_model):
     (run,) = runs_of(tiny_model)[:1]
-    first, second = candidates(run)
+    tried, first, second = candidates(run)
+    assert tried == run
     assert first[0] == run.first
     assert second[0] == Stage(run.epochs, run.learning_rate)
     for own, *others in (first, second):
@@ -284,22 +285,78 @@ def test_candidates_are_the_recipes_own_rate_half_and_twice(tiny_model):
         assert {other.learning_rate / own.learning_rate for other in others} == {0.5, 2.0}
 
 
-def test_stages_are_chosen_on_held_out_rows(tiny_model, tiny_data):
+def test_large_tasks_are_tried_on_fewer_rows_unless_asked():
+    (run,) = planned(["sst2"], seeds=1, arms=["int8"], recipe="two-stage")
+    assert candidates(run)[0].train_rows == TRIED_ROWS["sst2"]
+    (run,) = planned(["sst2"], seeds=1, arms=["int8"], recipe="two-stage", train_rows=900)
+    assert candidates(run)[0].train_rows == 900
+
+
+def test_stages_are_tried_on_held_out_rows(tiny_model, tiny_data):
     (run,) = runs_of(tiny_model)[:1]
     slow, fast = Stage(1.0, 1e-6), Stage(3.0, 5e-3)
-    trials = choose_stages(run, [slow, fast], [Stage(1.0, 1e-4)], tiny_data)
-    assert [(t.stage, t.chosen) for t in trials] == [("first", False), ("first", True), ("second", True)]
+    trials = try_stages(run, [slow, fast], [Stage(1.0, 1e-4)], tiny_data)
+    assert [(t.stage, t.learning_rate) for t in trials] == [
+        ("first", 1e-6),
+        ("first", 5e-3),
+        ("second", 1e-4),
+    ]
+    assert [t.factor for t in trials] == pytest.approx([1, 5000, 1])
     assert trials[1].difference == pytest.approx(trials[1].held_out - trials[0].held_out)
     assert trials[1].difference > trials[1].error > 0
     assert trials[0].difference == trials[0].error == trials[2].error == 0
     assert {(t.train_rows, t.held_out_rows) for t in trials} == {(96, 24)}
 
 
-def test_the_recipes_own_rate_stays_unless_another_is_better_beyond_the_error(tiny_model, tiny_data):
-    (run,) = runs_of(tiny_model)[:1]
-    own, other = Stage(1.0, 1e-6), Stage(1.0, 1.01e-6)  # both learn nothing
-    trials = choose_stages(run, [own, other], [Stage(1.0, 1e-4)], tiny_data)
-    assert [t.chosen for t in trials] == [True, False, True]
+def trial(task="stsb", factor=1.0, difference=0.0, error=0.0, stage="first"):
+    return Trial(
+        task,
+        "minilm",
+        stage,
+        4.0,
+        factor * 1e-4,
+        factor,
+        "accuracy",
+        80 + difference,
+        difference,
+        error,
+        90,
+        10,
+    )
+
+
+def test_a_rate_is_taken_for_all_tasks_only_where_their_average_is_clear():
+    def chosen(*others):
+        tasks = {other.task for other in others}
+        found = averages([*(trial(task) for task in sorted(tasks)), *others])
+        return next(entry for entry in found if entry.chosen)
+
+    # Each task alone is within two errors of its own; two of them together are not.
+    assert chosen(trial("stsb", 0.5, 1.5, 1.0)).factor == 1
+    assert chosen(trial("stsb", 0.5, 1.5, 1.0), trial("rte", 0.5, 1.5, 1.0)).factor == 0.5
+    assert chosen(trial("stsb", 0.5, 1.5, 1.0), trial("rte", 0.5, -1.5, 1.0)).factor == 1
+    # Of two that are, the better one, wherever it stands.
+    half, twice = trial("stsb", 0.5, 3.0, 1.0), trial("stsb", 2.0, 4.0, 1.0)
+    assert chosen(half, twice).factor == chosen(twice, half).factor == 2
+    both = averages([trial(), half, trial(stage="second"), trial(factor=2.0, difference=-1, stage="second")])
+    assert [(entry.stage, entry.factor, entry.chosen) for entry in both] == [
+        ("first", 1, False),
+        ("first", 0.5, True),
+        ("second", 1, True),
+        ("second", 2, False),
+    ]
+    error = averages([trial(), trial("rte"), trial("stsb", 0.5, 1, 3.0), trial("rte", 0.5, 1, 4.0)])[-1].error
+    assert error == pytest.approx(2.5)
+
+
+def test_a_task_departs_from_the_rate_for_all_only_where_its_own_rows_are_clear():
+    trials = [trial(), trial("rte"), trial("stsb", 0.5, 2.5, 1.0), trial("rte", 0.5, -3.0, 1.0)]
+    found = averages(trials)
+    assert [entry.chosen for entry in found] == [True, False]
+    assert [departs(one, found) for one in trials] == [False, False, True, False]
+    page = choice_page(trials)
+    assert "| first | 0.5 | 2 | -0.25 ± 0.71 |  |" in page
+    assert "| STS-B | minilm | first | 90 | 4 | 5e-05 | accuracy | 82.50 | +2.50 ± 1.00 | x |" in page
 
 
 def test_the_command_keeps_tasks_whose_rates_were_tried(tiny_model, tiny_data, tmp_path, capsys, monkeypatch):
@@ -307,8 +364,9 @@ def test_the_command_keeps_tasks_whose_rates_were_tried(tiny_model, tiny_data, t
 
     def tried(run, first, second, *others):
         asked.append(run.task)
-        stages = [("first", stage) for stage in first] + [("second", stage) for stage in second]
-        own = (first[0], second[0])
+        stages = [("first", stage, first[0]) for stage in first] + [
+            ("second", stage, second[0]) for stage in second
+        ]
         return [
             Trial(
                 run.task,
@@ -316,18 +374,18 @@ def test_the_command_keeps_tasks_whose_rates_were_tried(tiny_model, tiny_data, t
                 name,
                 stage.epochs,
                 stage.learning_rate,
+                stage.learning_rate / own.learning_rate,
                 "accuracy",
                 90.0,
                 0.0,
                 1.0,
                 run.train_rows - run.held_out,
                 run.held_out,
-                chosen=stage in own,
             )
-            for name, stage in stages
+            for name, stage, own in stages
         ]
 
-    monkeypatch.setattr("softermax.finetune.choose.choose_stages", tried)
+    monkeypatch.setattr("softermax.finetune.choose.try_stages", tried)
     options = ["accuracy", "--choose", "--data-dir", str(tiny_data), "--out", str(tmp_path)]
     options += ["--tasks", "sst2", "--model", tiny_model, "--train-rows", "80", "--held-out", "16"]
     assert main([*options, "--json", "--quiet"]) == 0

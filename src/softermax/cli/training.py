@@ -354,22 +354,24 @@ def _choose(args: argparse.Namespace, runs: Sequence[Run]) -> int:
     from softermax.finetune.recipe import candidates
 
     wanted = list({run.task: run for run in reversed(runs) if run.seed == 0}.values())[::-1]
-    stages = [candidates(run) for run in wanted]
+    tried = [candidates(run) for run in wanted]
     begin_torch(args)
-    from softermax.finetune.choose import Trial, are_of, choice_page, choose_stages
+    from softermax.finetune.choose import Trial, are_of, choice_page, try_stages
 
     path = Path(args.out) / "accuracy-choice.json"
-    trials = [Trial(**row) for row in Envelope.load(path).rows] if path.is_file() else []
+
+    def known() -> list[Trial]:
+        return [Trial(**row) for row in Envelope.load(path).rows] if path.is_file() else []
+
     with progress("steps", args.quiet) as report:
-        for run, (first, second) in zip(wanted, stages, strict=True):
-            before = [trial for trial in trials if (trial.task, trial.model) == (run.task, run.model)]
-            if are_of(before, run, first, second, args.data_dir):
-                continue
-            trials = [trial for trial in trials if trial not in before]
-            trials += choose_stages(run, first, second, args.data_dir, report)
+        for run, first, second in tried:
+            mine = [trial for trial in known() if (trial.task, trial.model) == (run.task, run.model)]
+            if not are_of(mine, run, first, second, args.data_dir):
+                mine = try_stages(run, first, second, args.data_dir, report)
+            # Read again: another process may have finished other tasks in the meantime.
+            trials = [t for t in known() if (t.task, t.model) != (run.task, run.model)] + mine
             rows = [dataclasses.asdict(trial) for trial in trials]
             write_result(args, "accuracy-choice", rows, choice_page(trials), PACKAGES)
-    rows = [dataclasses.asdict(trial) for trial in trials]
     print_json(rows) if args.json else print_table(rows)
     return 0
 

@@ -1,4 +1,9 @@
-"""Rates of the two-stage recipe, chosen on rows held out of train; dev has no say."""
+"""Rates of the two-stage recipe, chosen on rows held out of train; dev has no say.
+
+Some hundred held-out rows of one task tell rates apart only where they are far apart, and of nine tasks with four other rates
+each, some would be better by chance. So a rate is judged on the average over the tasks that tried it, and a task departs from
+that only where its own rows are as clear.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,9 @@ from softermax.finetune.tasks import TASKS, Predictions, get_task
 from softermax.finetune.train import Prepared, held_out_predictions, prepare, train
 from softermax.progress import Progress
 
+CLEAR = 2
+"""Standard errors by which another rate must be better, for all tasks or for one of them."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -28,6 +36,8 @@ class Trial:
     stage: str
     epochs: float
     learning_rate: float
+    factor: float
+    """Of the recipe's own rate."""
     metric: str
     held_out: float
     """The task's figure on the held-out rows, after the last step."""
@@ -37,25 +47,23 @@ class Trial:
     """Of the difference: standard deviation over resampled rows."""
     train_rows: int
     held_out_rows: int
-    chosen: bool
 
 
-def choose_stages(
+def try_stages(
     run: Run,
     first: Sequence[Stage],
     second: Sequence[Stage],
     data_dir: str | os.PathLike[str] | None,
     report: Progress | None = None,
 ) -> list[Trial]:
-    """Try every first stage, then every second one, in int8, from the first stage that was chosen.
+    """Try every first stage, then every second one, in int8, from the first of the first stages.
 
-    ``run`` says task, model, seed, batch and how many rows are held out. The stage named first is the recipe's own, and stays
-    unless another one is better by more than the standard error: some hundred rows cannot tell more.
+    ``run`` says task, model, seed, batch and how many rows are held out. The stage named first is the recipe's own.
     """
     if not run.held_out:
         raise ValueError("held_out = 0: choosing needs rows of train that are not trained on")
-    # First stages as the table has them, so that it finds the chosen one in the cache. They are scored on dev, too:
-    # what is compared here is not that.
+    # First stages as the table has them, so that it finds them in the cache. They are scored on dev, too: what is
+    # compared here is not that.
     base = dataclasses.replace(run, arm="fp32", first=None)
     found = []
     for stage in first:
@@ -65,10 +73,9 @@ def choose_stages(
         prepared = prepare(dataclasses.replace(base, dev_rows=1), data_dir, model)
         found.append((stage, held_out_predictions(prepared)[0]))
     trials = _compared(run, "first", prepared, found)
-    best = next(stage for stage, trial in zip(first, trials, strict=True) if trial.chosen)
     found = []
     for stage in second:
-        described = dataclasses.replace(base, arm="int8", first=best, **dataclasses.asdict(stage))
+        described = dataclasses.replace(base, arm="int8", first=first[0], **dataclasses.asdict(stage))
         start = first_stage(described.first_run, data_dir) / "model"
         prepared = prepare(dataclasses.replace(described, dev_rows=1), data_dir, start)
         with tempfile.TemporaryDirectory() as folder:
@@ -80,16 +87,13 @@ def choose_stages(
 def _compared(
     run: Run, stage_name: str, prepared: Prepared, found: Sequence[tuple[Stage, Predictions]]
 ) -> list[Trial]:
-    """A trial of each stage, the best marked."""
+    """A trial of each stage."""
     task = get_task(run.task)
     labels = references(task, prepared.held_rows)
     own = found[0][1]
     trials = []
     for stage, predictions in found:
         difference, drawn = bootstrap(task, [(predictions, own)], labels)
-        figure = task.figure(predictions, labels)
-        error = float(np.std(drawn))
-        sizes = (len(prepared.train_rows), len(prepared.held_rows))
         trials.append(
             Trial(
                 run.task,
@@ -97,17 +101,49 @@ def _compared(
                 stage_name,
                 stage.epochs,
                 stage.learning_rate,
+                stage.learning_rate / found[0][0].learning_rate,
                 task.metric,
-                figure,
+                task.figure(predictions, labels),
                 difference,
-                error,
-                *sizes,
-                chosen=False,
+                float(np.std(drawn)),
+                len(prepared.train_rows),
+                len(prepared.held_rows),
             )
         )
-    better = [trial for trial in trials if trial.difference > trial.error]
-    best = max(better, key=lambda trial: trial.difference, default=trials[0])
-    return [dataclasses.replace(trial, chosen=trial is best) for trial in trials]
+    return trials
+
+
+@dataclass(frozen=True)
+class Average:
+    """A factor of the recipe's rate, over the tasks that tried it."""
+
+    stage: str
+    factor: float
+    tasks: int
+    difference: float
+    error: float
+    chosen: bool
+
+
+def averages(trials: Sequence[Trial]) -> list[Average]:
+    """What each factor gives on the average over tasks. The recipe's own stays unless another one is clearly better."""
+    found = []
+    for stage, factor in dict.fromkeys((trial.stage, trial.factor) for trial in trials):
+        mine = [trial for trial in trials if (trial.stage, trial.factor) == (stage, factor)]
+        mean = float(np.mean([trial.difference for trial in mine]))
+        error = float(np.linalg.norm([trial.error for trial in mine])) / len(mine)
+        found.append(Average(stage, factor, len(mine), mean, error, chosen=False))
+    best: dict[str, Average] = {}
+    for entry in found:
+        if entry.factor == 1 or entry.difference > max(CLEAR * entry.error, best[entry.stage].difference):
+            best[entry.stage] = entry
+    return [dataclasses.replace(entry, chosen=entry is best[entry.stage]) for entry in found]
+
+
+def departs(trial: Trial, found: Sequence[Average]) -> bool:
+    """Whether a task's own held-out rows call for this rate against the one for all tasks."""
+    common = next(entry for entry in found if entry.stage == trial.stage and entry.chosen)
+    return trial.factor != common.factor and trial.difference > CLEAR * trial.error
 
 
 def are_of(
@@ -117,7 +153,7 @@ def are_of(
     second: Sequence[Stage],
     data_dir: str | os.PathLike[str] | None,
 ) -> bool:
-    """Whether these are the trials that `choose_stages` would make."""
+    """Whether these are the trials that `try_stages` would make."""
     rows = len(rows_of(run, "train", data_dir)) - run.held_out
     wanted = [("first", stage) for stage in first] + [("second", stage) for stage in second]
     return [(t.stage, Stage(t.epochs, t.learning_rate), t.train_rows, t.held_out_rows) for t in trials] == [
@@ -126,32 +162,32 @@ def are_of(
 
 
 def choice_page(trials: Sequence[Trial]) -> str:
-    """Markdown: every trial, and each rate over all tasks that tried it."""
+    """Markdown: each rate over all tasks that tried it, and every trial."""
+    found = averages(trials)
     lines = [
         "# Rates of the two stages, tried on rows held out of train",
         "",
-        "Each task's first row is the recipe's own. The difference to it has a standard error from a paired bootstrap over",
-        "the held-out rows; another rate is chosen only where it is better by more than that. Dev is not looked at.",
+        "A rate is tried as a multiple of the recipe's, with the recipe's epochs and seed 0. The difference to the recipe's has a",
+        "standard error from a paired bootstrap over the held-out rows. Another rate is taken for all tasks if it is better by more",
+        f"than {CLEAR} of them on the average; a task departs from that where its own rows are as clear. Dev is not looked at.",
         "",
-        "| task | stage | epochs | rate | metric | held out | difference | chosen |",
-        "|---|---|---|---|---|---|---|---|",
+        "| stage | times the recipe's rate | tasks | difference | chosen |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in found:
+        lines.append(
+            f"| {entry.stage} | {entry.factor:g} | {entry.tasks} | {entry.difference:+.2f} ± {entry.error:.2f} "
+            f"| {'x' if entry.chosen else ''} |"
+        )
+    lines += [
+        "",
+        "| task | model | stage | rows | epochs | rate | metric | held out | difference | departs |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for t in trials:
         title = TASKS[t.task].title if t.task in TASKS else t.task
         lines.append(
-            f"| {title} | {t.stage} | {t.epochs:g} | {t.learning_rate:g} | {t.metric} | {t.held_out:.2f} "
-            f"| {t.difference:+.2f} ± {t.error:.2f} | {'x' if t.chosen else ''} |"
+            f"| {title} | {t.model} | {t.stage} | {t.train_rows} | {t.epochs:g} | {t.learning_rate:g} | {t.metric} "
+            f"| {t.held_out:.2f} | {t.difference:+.2f} ± {t.error:.2f} | {'x' if departs(t, found) else ''} |"
         )
-    lines += [
-        "",
-        "Averaged over the tasks that tried a rate:",
-        "",
-        "| stage | rate | tasks | difference |",
-        "|---|---|---|---|",
-    ]
-    for stage, rate in dict.fromkeys((t.stage, t.learning_rate) for t in trials):
-        mine = [t for t in trials if (t.stage, t.learning_rate) == (stage, rate)]
-        mean = float(np.mean([t.difference for t in mine]))
-        error = float(np.linalg.norm([t.error for t in mine])) / len(mine)
-        lines.append(f"| {stage} | {rate:g} | {len(mine)} | {mean:+.2f} ± {error:.2f} |")
     return "\n".join(lines) + "\n"

@@ -78,18 +78,23 @@ TWO_STAGE = {
 starting values; what half and twice a rate give on such rows is in docs/results/accuracy-choice.md, where it was tried."""
 FACTORS = (1, 0.5, 2)
 """Rates that `softermax accuracy --choose` tries, over the schedule's own, with its epochs."""
+TRIED_ROWS = {"sst2": 30000, "qqp": 15000, "mnli": 6000, "qnli": 6000, "squad": 2500}
+"""How many rows of the large tasks it takes, so that the nine are tried in some hours; of the others, all."""
 _PRODUCTS: Products = "bfloat16"
 """What the two-stage recipe trains with, in every arm: a table in fewer hours where processors have it."""
 BASE_SIZE = 0.3
 """Rates of a model of base size, as a share of MiniLM's: the larger the model, the lower the rate that it bears."""
 
 
-def candidates(run: Run) -> tuple[list[Stage], list[Stage]]:
-    """First and second stages to choose from, for a planned run of two stages, its own at the head of each."""
+def candidates(run: Run) -> tuple[Run, list[Stage], list[Stage]]:
+    """A planned run of two stages on the rows that trials take, and first and second stages to choose from, its own at the
+    head of each."""
     if run.first is None:
         raise ValueError("recipe = 'single': has no stages to choose; take two-stage")
     first = [Stage(run.first.epochs, factor * run.first.learning_rate) for factor in FACTORS]
-    return first, [Stage(run.epochs, factor * run.learning_rate) for factor in FACTORS]
+    second = [Stage(run.epochs, factor * run.learning_rate) for factor in FACTORS]
+    tried = dataclasses.replace(run, train_rows=run.train_rows or TRIED_ROWS.get(run.task))
+    return tried, first, second
 
 
 def planned(
