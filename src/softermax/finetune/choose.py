@@ -62,22 +62,20 @@ def try_stages(
     """
     if not run.held_out:
         raise ValueError("held_out = 0: choosing needs rows of train that are not trained on")
-    # First stages as the table has them, so that it finds them in the cache. They are scored on dev, too: what is
-    # compared here is not that.
-    base = dataclasses.replace(run, arm="fp32", first=None)
+    base = dataclasses.replace(run, arm="fp32", first=None, dev_rows=1)
     found = []
     for stage in first:
         model = (
             first_stage(dataclasses.replace(base, **dataclasses.asdict(stage)), data_dir, report) / "model"
         )
-        prepared = prepare(dataclasses.replace(base, dev_rows=1), data_dir, model)
+        prepared = prepare(base, data_dir, model)
         found.append((stage, held_out_predictions(prepared)[0]))
     trials = _compared(run, "first", prepared, found)
     found = []
     for stage in second:
         described = dataclasses.replace(base, arm="int8", first=first[0], **dataclasses.asdict(stage))
         start = first_stage(described.first_run, data_dir) / "model"
-        prepared = prepare(dataclasses.replace(described, dev_rows=1), data_dir, start)
+        prepared = prepare(described, data_dir, start)
         with tempfile.TemporaryDirectory() as folder:
             train(prepared, folder, log_steps=None, report=report, keep_model=False)
         found.append((stage, held_out_predictions(prepared)[0]))
