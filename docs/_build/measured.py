@@ -331,7 +331,7 @@ def training_step() -> Iterator[ResultRow]:
         }
 
 
-TRAINING_ROUNDS = 5
+TRAINING_ROUNDS = 3
 
 
 def _seconds_per_step(products: Products, keep: bool) -> float:
@@ -352,8 +352,8 @@ def _seconds_per_step(products: Products, keep: bool) -> float:
     )
     model = BertForSequenceClassification(shape)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    lengths = np.random.default_rng(0).integers(16, 129, 40)
-    warm = 10
+    lengths = np.random.default_rng(0).integers(16, 129, 24)
+    warm = 4
     with training_products(model, products):
         for number, length in enumerate(lengths):
             if number == warm:

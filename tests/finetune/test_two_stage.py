@@ -44,6 +44,7 @@ def runs_of(model, **changes):
 def test_the_recipes_rates_are_those_that_trials_on_rows_held_out_of_train_chose():
     trials = [Trial(**row) for row in Envelope.load(CHOICE).rows]
     found = averages(trials)
+    assert {one.task for one in trials} == set(TWO_STAGE)
     for one in trials:
         own = getattr(TWO_STAGE[one.task], one.stage)
         assert (one.factor == 1) == (Stage(one.epochs, one.learning_rate) == own)

@@ -74,8 +74,8 @@ TWO_STAGE = {
     "mnli": Schedule(Stage(3, _RATE), Stage(0.25, _TUNE)),
     "squad": Schedule(Stage(3, _RATE), Stage(0.5, _TUNE), batch=8, dev_rows=2000),
 }
-"""For MiniLM, in the order in which they are run. Epochs are those after which the figure on held-out rows is flat. Rates are
-starting values; what half and twice a rate give on such rows is in docs/results/accuracy-choice.md, where it was tried."""
+"""For MiniLM, in the order in which they are run. Epochs are those after which the figure on held-out rows is flat. What half and
+twice of each rate give on such rows is in docs/results/accuracy-choice.md."""
 FACTORS = (1, 0.5, 2)
 """Rates that `softermax accuracy --choose` tries, over the schedule's own, with its epochs."""
 TRIED_ROWS = {"sst2": 30000, "qqp": 15000, "mnli": 6000, "qnli": 6000, "squad": 2500}
